@@ -1,0 +1,120 @@
+"""The one protocol of all backends: ``cuda`` (CuPy), ``emulator`` (PTX on the CPU), ``host`` (NumPy, torch).
+
+A backend runs one case and returns what it measured or counted. It does not plan, does not predict, does not
+write files and does not print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from fa_bench.algorithms.base import TensorBytes
+from fa_bench.cases import Case
+from fa_bench.model.gpu import Gpu
+
+BackendName = Literal["cuda", "emulator", "host"]
+Level = Literal["global", "l2", "dram"]
+TimeSource = Literal["cuda-events", "cuda-graph", "host-clock"]
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Raw times of one case in ms, in the order they were taken."""
+
+    times_ms: tuple[float, ...]
+    source: TimeSource
+    l2_state: Literal["cold", "warm", ""] = ""
+    noisy: bool = False
+    launch_bound: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Bytes that the emulator counted (or a profiler read), per kernel, tensor and direction, by level."""
+
+    traffic: Mapping[Level, Sequence[TensorBytes]]
+    #: Share of the slices (or CTAs) that were really run; the rest is identical by alignment class.
+    fraction: float = 1.0
+    #: kernel -> counter name -> value, e.g. ``shared_wavefronts``, ``shared_conflicts``.
+    extra: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What the compiler says of the case's largest kernel."""
+
+    nvrtc_version: str
+    registers: int
+    smem_bytes: int
+    spill_bytes: int
+    compile_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Error of the run's output against the fp64 reference.
+
+    ``rel_err`` is ``max_abs_err`` divided by the bound's scale, max|V|; ``bound`` is the largest ``max_abs_err``
+    that the number format explains; ``passed`` says whether the error stays below it (NaN never does).
+    """
+
+    max_abs_err: float
+    rel_err: float
+    bound: float
+    reference: str
+    passed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Everything that one run of one case produced. What is not known is None."""
+
+    samples: Samples | None = None
+    counts: Counts | None = None
+    verification: Verification | None = None
+    resources: Resources | None = None
+    mem_peak_bytes: int | None = None
+    mem_source: str = ""
+    nvml_mem_peak_bytes: int | None = None
+    power_w: float | None = None
+    energy_mj: float | None = None
+    sm_clock_mhz: float | None = None
+    mem_clock_mhz: float | None = None
+    temperature_c: float | None = None
+    throttle_reasons: str = ""
+
+
+class Backend(Protocol):
+    """Runs cases. Opened once per sweep, closed at its end."""
+
+    name: BackendName
+    #: Human name of the device that runs (the GPU's, or the CPU's).
+    device: str
+
+    def implementations(self) -> Sequence[str]:
+        """Slugs that this backend can run here."""
+        ...
+
+    def free_memory_bytes(self) -> int | None:
+        """Memory that a case may use now, or None if it cannot be known."""
+        ...
+
+    def required_bytes(self, case: Case) -> int:
+        """Predicted peak memory of ``case`` on this backend, input and verification included."""
+        ...
+
+    def run(self, case: Case, gpu: Gpu) -> RunResult:
+        """Run ``case`` for target ``gpu`` and verify its output.
+
+        Raises
+        ------
+        fa_bench.errors.Unsupported, OutOfMemory, CompileError, KernelFault
+            Each becomes a row of the sweep.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free what the backend holds."""
+        ...

@@ -1,0 +1,214 @@
+"""The only place that prints: data on stdout, talk on stderr.
+
+A command builds an :class:`Output` from ``--format`` and ``--quiet`` and hands it tables for people, flat rows for
+CSV and a document for JSON; what is shown, and how, is decided here. rich is imported when a table or a progress
+line is really drawn.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from fa_bench.report.export import csv_text, json_text
+from fa_bench.report.tables import Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table as RichTable
+
+#: Words of our tables that deserve a colour where the terminal has some.
+_STYLES: Final[Mapping[str, str]] = {
+    "ok": "green",
+    "pass": "green",
+    "yes": "green",
+    "skipped": "yellow",
+    "unsupported": "yellow",
+    "oom": "yellow",
+    "interrupted": "yellow",
+    "missing": "yellow",
+    "error": "bold red",
+    "wrong_result": "bold red",
+    "invalid_timing": "bold red",
+    "FAIL": "bold red",
+}
+
+
+class Format(StrEnum):
+    """How data is written on stdout."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    MD = "md"
+
+
+class Output:
+    """Where one command's data and talk go.
+
+    Parameters
+    ----------
+    fmt : Format
+        How data is written.
+    quiet : bool
+        Leave out the talk: progress, notes, where files are. Errors are said all the same.
+    """
+
+    def __init__(self, fmt: Format, quiet: bool = False) -> None:
+        self.fmt = fmt
+        self.quiet = quiet
+        self._progress: Progress | None = None
+
+    def emit(
+        self,
+        tables: Sequence[Table],
+        rows: Sequence[Mapping[str, object]],
+        document: object = None,
+        header: Sequence[str] = (),
+    ) -> None:
+        """Write a command's data in the format asked for.
+
+        Parameters
+        ----------
+        tables : sequence of Table
+            For ``table`` and ``md``.
+        rows : sequence of mappings
+            For ``csv``, and for ``json`` where there is no ``document``.
+        document : object, optional
+            For ``json``.
+        header : sequence of str, optional
+            Column order of the CSV.
+        """
+        if self.fmt is Format.TABLE:
+            for number, table in enumerate(tables):
+                self._draw(table, gap=number > 0)
+        elif self.fmt is Format.MD:
+            self.write("\n\n".join(table.markdown() for table in tables) + "\n")
+        elif self.fmt is Format.CSV:
+            self.write(csv_text(rows, header))
+        else:
+            self.write(json_text(list(rows) if document is None else document))
+
+    def write(self, text: str) -> None:
+        """Write finished text on stdout, as it is."""
+        with _Paused(self._progress):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    def start_rows(self, table: Table) -> None:
+        """Draw the head of a table whose rows come one by one (``add_row``)."""
+        with _Paused(self._progress):
+            _console(sys.stdout).print(_rich_table(table, streamed=True))
+
+    def add_row(self, table: Table, row: tuple[str, ...]) -> None:
+        """Draw one row below the head that ``start_rows`` drew."""
+        with _Paused(self._progress):
+            streamed = Table("", table.columns, (row,))
+            _console(sys.stdout).print(_rich_table(streamed, streamed=True, head=False))
+
+    def say(self, text: str) -> None:
+        """Say something on stderr, unless ``--quiet``."""
+        if not self.quiet:
+            with _Paused(self._progress):
+                print(text, file=sys.stderr, flush=True)
+
+    def start_progress(self) -> None:
+        """Show a status line on stderr, if that is a terminal and ``--quiet`` was not given."""
+        if self.quiet or not sys.stderr.isatty():
+            return
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            console=_console(sys.stderr),
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            refresh_per_second=4,
+        )
+        self._progress.add_task("")
+        self._progress.start()
+
+    def progress(self, text: str) -> None:
+        """Replace the status line's text."""
+        if self._progress is not None:
+            self._progress.reset(self._progress.task_ids[0], description=text)
+
+    def stop_progress(self) -> None:
+        """Remove the status line."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+    def _draw(self, table: Table, gap: bool) -> None:
+        if gap:
+            self.write("\n")
+        if table.title:
+            self.write(table.title + "\n")
+        _console(sys.stdout).print(_rich_table(table))
+        if table.note:
+            _console(sys.stdout).print(table.note, style="dim")
+
+
+def print_error(message: str, hint: str = "") -> None:
+    """Say on stderr what went wrong and, where there is one, the next step."""
+    print(f"Error: {message}", file=sys.stderr)
+    if hint:
+        print(f"       {hint}", file=sys.stderr, flush=True)
+
+
+def print_version(version: str) -> None:
+    """Write the version on stdout."""
+    print(f"fa-bench {version}")
+
+
+def make_streams_safe() -> None:
+    """Let a terminal that lacks a character show a substitute instead of raising UnicodeEncodeError."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+
+
+class _Paused:
+    """Take the status line away while something else is written to the same terminal."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+
+    def __enter__(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.start()
+
+
+def _console(stream: object) -> Console:
+    from rich.console import Console
+
+    return Console(file=stream, markup=False, emoji=False, highlight=False)  # type: ignore[arg-type]
+
+
+def _rich_table(table: Table, *, streamed: bool = False, head: bool = True) -> RichTable:
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, show_header=head, padding=0, pad_edge=False)
+    for column in table.columns:
+        drawn.add_column(
+            Text(column.title),
+            justify=column.align,
+            width=column.width if streamed else None,
+            overflow="fold",
+        )
+    for row in table.rows:
+        drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    return drawn

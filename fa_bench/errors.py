@@ -1,0 +1,71 @@
+"""The errors that fa-bench explains in one sentence.
+
+A ``FaBenchError`` carries a sentence for a person and, where there is one, a next step; the command line
+prints both and exits with ``exit_code``. Any other exception is a defect and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class FaBenchError(Exception):
+    """A known failure.
+
+    Parameters
+    ----------
+    message : str
+        One sentence that says what is wrong.
+    hint : str, optional
+        What to do about it.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(FaBenchError):
+    """The command's words, a file or a case are off: exit code 2, nothing was written."""
+
+    exit_code = 2
+
+
+class DeviceUnavailable(FaBenchError):
+    """The device or tool that was asked for is not on this machine: exit code 3."""
+
+    exit_code = 3
+
+
+class Unsupported(FaBenchError):
+    """A case that an implementation cannot run; in a sweep it becomes a row with ``status=unsupported``."""
+
+
+class CompileError(FaBenchError):
+    """NVRTC refused a source; the message holds its first error line."""
+
+
+class OutOfMemory(FaBenchError):
+    """A backend could not allocate a case's buffers; in a sweep it becomes a row with ``status=oom``."""
+
+
+class KernelFault(FaBenchError):
+    """A kernel did something illegal while it ran: an access outside every buffer, a deadlock, a hang."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A next step for an unknown name: the nearest known one, or all of them where none is near.
+
+    Examples
+    --------
+    >>> nearest("flahs2", ["standard", "flash1", "flash2"])
+    "Did you mean 'flash2'?"
+    """
+    import difflib
+
+    names = list(known)
+    close = difflib.get_close_matches(name.lower(), names, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."
