@@ -56,8 +56,9 @@ class Resources:
 class Verification:
     """Error of the run's output against the fp64 reference.
 
-    ``rel_err`` is ``max_abs_err`` divided by the bound's scale, max|V|; ``bound`` is the largest ``max_abs_err``
-    that the number format explains; ``passed`` says whether the error stays below it (NaN never does).
+    ``rel_err`` is ``max_abs_err`` divided by max|V|; ``bound`` is the largest error that the number format explains
+    anywhere; ``passed`` says whether every element of O and LSE stays within its own bound (NaN never does), and
+    ``detail`` is a sentence on the first one that does not.
     """
 
     max_abs_err: float
@@ -65,6 +66,7 @@ class Verification:
     bound: float
     reference: str
     passed: bool
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

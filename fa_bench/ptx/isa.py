@@ -44,6 +44,12 @@ _MOVE: Final = ("b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "
 _MEMORY: Final = ("b8", "u8", "s8", *_MOVE)
 _COMPARE: Final = ("eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs")
 _COMPARE_UNORDERED: Final = ("equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
+#: Conversions that are executed: between integers, between f32 and integers, and f32 to and from 16-bit floats.
+_CONVERSIONS: Final = (
+    *((d, s) for d in (*_INT, "u8", "s8") for s in (*_INT, "u8", "s8")),
+    *((d, "f32") for d in _INT), *(("f32", s) for s in (*_INT, "u8", "s8")), ("f32", "f32"),
+    ("f16", "f32"), ("bf16", "f32"), ("f16x2", "f32"), ("bf16x2", "f32"), ("f32", "f16"), ("f32", "bf16"),
+)  # fmt: skip
 _CACHE: Final = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::no_allocate", "L2::128B", "L2::256B", "L2::64B")
 _ORDER: Final = ("weak", "volatile", "relaxed", "cta", "gpu", "sys")
 
@@ -70,6 +76,8 @@ class Row:
         How many trailing operands may be missing.
     lane_varying : bool
         True if the result differs between lanes although all sources are uniform.
+    signatures : tuple of tuple of str
+        If not empty: the exact sequences of types that are executed (``("f16x2", "f32")`` for a conversion).
     """
 
     name: str
@@ -80,6 +88,7 @@ class Row:
     operands: str = ""
     optional: int = 0
     lane_varying: bool = False
+    signatures: tuple[tuple[str, ...], ...] = ()
 
     @property
     def writes(self) -> bool:
@@ -91,8 +100,9 @@ def _rows() -> tuple[Row, ...]:
     rows: list[Row] = []
 
     def row(name: str, op: str, klass: InstructionClass, types: tuple[str, ...], operands: str,
-            modifiers: tuple[str, ...] = (), optional: int = 0, lane_varying: bool = False) -> None:  # fmt: skip
-        rows.append(Row(name, op, klass, types, modifiers, operands, optional, lane_varying))
+            modifiers: tuple[str, ...] = (), optional: int = 0, lane_varying: bool = False,
+            signatures: tuple[tuple[str, ...], ...] = ()) -> None:  # fmt: skip
+        rows.append(Row(name, op, klass, types, modifiers, operands, optional, lane_varying, signatures))
 
     f32 = ("f32",)
     rounding = ("rn", "rz", "rm", "rp")
@@ -142,7 +152,7 @@ def _rows() -> tuple[Row, ...]:
     row("mov", "mov", "move", ("pred", *_MOVE), "d,a")
     row("cvt", "cvt", "convert",
         ("f32", "f16", "bf16", "f16x2", "bf16x2", *_INT, "u8", "s8"), "d,a,b",
-        (*rounding, "rni", "rzi", "rmi", "rpi", "sat", "ftz", "relu"), 1)  # fmt: skip
+        (*rounding, "rni", "rzi", "rmi", "rpi", "sat", "ftz", "relu"), 1, signatures=_CONVERSIONS)  # fmt: skip
     row("cvta", "cvta", "move", ("u64", "u32"), "d,a", ("global", "shared", "param"))
     row("cvta.to", "cvta.to", "move", ("u64", "u32"), "d,a", ("global", "shared", "param"))
     row("ld.param", "ld.param", "load-store", _MEMORY, "d,[a]", ("v2", "v4"))
@@ -152,7 +162,8 @@ def _rows() -> tuple[Row, ...]:
     row("ldmatrix", "ldmatrix.sync.aligned", "load-store", ("b16",), "d,[a]",
         ("m8n8", "x1", "x2", "x4", "trans", "shared"), lane_varying=True)  # fmt: skip
     row("mma", "mma.sync.aligned", "tensor", ("f32", "f16", "bf16"), "d,a,b,c",
-        ("m16n8k16", "row", "col"), lane_varying=True)  # fmt: skip
+        ("m16n8k16", "row", "col"), lane_varying=True,
+        signatures=(("f32", "f16", "f16", "f32"), ("f32", "bf16", "bf16", "f32")))  # fmt: skip
     row("cp.async", "cp.async", "load-store", (), "[d],[a],n,b",
         ("ca", "cg", "shared", "global", "L2::64B", "L2::128B", "L2::256B"), 1)  # fmt: skip
     row("cp.async.commit_group", "cp.async.commit_group", "sync", (), "")
@@ -200,6 +211,11 @@ def match(opcode: str) -> Form | None:
         types = tuple(p for p in rest if p in TYPE_BITS)
         modifiers = frozenset(p for p in rest if p not in TYPE_BITS)
         for row in rows:
-            if bool(types) == bool(row.types) and set(types) <= set(row.types) and modifiers <= set(row.modifiers):
+            if (
+                bool(types) == bool(row.types)
+                and set(types) <= set(row.types)
+                and modifiers <= set(row.modifiers)
+                and (not row.signatures or types in row.signatures)
+            ):
                 return Form(row, types, modifiers)
     return None

@@ -53,7 +53,9 @@ class Table:
         rule = ["---:" if column.align == "right" else ":---" for column in self.columns]
         lines = [_markdown_row(column.title for column in self.columns), "| " + " | ".join(rule) + " |"]
         lines += [_markdown_row(row) for row in self.rows]
-        return "\n\n".join(part for part in (f"**{self.title}**" if self.title else "", "\n".join(lines), self.note) if part)
+        return "\n\n".join(
+            part for part in (f"**{self.title}**" if self.title else "", "\n".join(lines), self.note) if part
+        )
 
 
 def _markdown_row(cells: Iterable[str]) -> str:

@@ -1,0 +1,110 @@
+"""Between an algorithm's program and a device: raw memory, C types, kinds of slices, what the compiler said.
+
+Shared by the two backends that launch kernels, so that both lay a case out in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fa_bench.algorithms.base import ELEMENT_BYTES, Buffer, Launch, Program, Scalar
+from fa_bench.backends.base import Resources
+from fa_bench.cases import AttentionShape, Case
+from fa_bench.compiler import CompiledKernel
+
+Bytes = NDArray[np.uint8]
+
+#: NumPy type of each storage type; bfloat16 travels as its bit patterns.
+STORAGE: Final[Mapping[str, type[np.generic]]] = {"fp16": np.float16, "bf16": np.uint16, "fp32": np.float32}
+_C_TYPES: Final[Mapping[str, type[np.generic]]] = {"i32": np.int32, "i64": np.int64, "f32": np.float32}
+
+#: Fills outputs and workspaces: every byte pattern 0xFF… is a NaN in fp16, bf16 and fp32.
+POISON: Final = 0xFF
+
+#: Slices whose tensors all start at the same offset in a 128-byte line ask for the same sectors.
+LINE_BYTES: Final = 128
+
+
+def tensor_view(buffer: Buffer, raw: Bytes) -> NDArray[Any]:
+    """The logical tensor of ``buffer`` inside its raw bytes, as a writable strided view.
+
+    Parameters
+    ----------
+    buffer : Buffer
+    raw : ndarray of uint8
+        At least ``buffer.nbytes`` of them.
+    """
+    itemsize = ELEMENT_BYTES[buffer.dtype]
+    typed = raw[: buffer.nbytes].view(STORAGE[buffer.dtype])
+    return np.lib.stride_tricks.as_strided(typed, buffer.shape, [stride * itemsize for stride in buffer.strides])
+
+
+def filled(buffer: Buffer, values: NDArray[Any]) -> Bytes:
+    """Raw bytes of ``buffer`` holding ``values`` (logical order); what lies between rows is poison."""
+    raw: Bytes = np.full(buffer.nbytes, POISON, dtype=np.uint8)
+    tensor_view(buffer, raw)[...] = values.reshape(buffer.shape)
+    return raw
+
+
+def output(program: Program, name: str, raw: Bytes, case: Case) -> NDArray[Any]:
+    """Output ``O`` or ``LSE`` out of its raw bytes, contiguous in logical order."""
+    s = case.shape
+    lead = (s.batch, s.heads_q, s.seq_q)
+    shape = (*lead, s.head_dim) if name == "O" else lead
+    return np.ascontiguousarray(tensor_view(program.buffer(name), raw)).reshape(shape)
+
+
+def arguments(launch: Launch, pointer: Callable[[str], Any]) -> list[Any]:
+    """A launch's arguments with every scalar wrapped to its C type.
+
+    Python's own numbers have no width: a float passed for a ``float`` parameter would be read as half a double.
+    """
+    return [_C_TYPES[arg.ctype](arg.value) if isinstance(arg, Scalar) else pointer(arg) for arg in launch.args]
+
+
+def has_buffer(program: Program, name: str) -> bool:
+    """Whether the program has a buffer called ``name``."""
+    return any(buffer.name == name for buffer in program.buffers)
+
+
+def alignment_classes(program: Program, shape: AttentionShape) -> list[list[int]]:
+    """Slices grouped by where their tensors start within a 128-byte line, in order of each group's first slice.
+
+    Slices of one group execute the same instructions on addresses that differ by whole lines, so they ask for the
+    same number of sectors. A tensor with ``heads_kv`` heads is entered at the slice's K/V head.
+    """
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for index in range(shape.slices):
+        batch, head = divmod(index, shape.heads_q)
+        key = []
+        for buffer in program.buffers:
+            own_head = head if buffer.shape[1] == shape.heads_q else head // shape.group
+            start = batch * buffer.strides[0] + own_head * buffer.strides[1]
+            key.append(start * ELEMENT_BYTES[buffer.dtype] % LINE_BYTES)
+        groups.setdefault(tuple(key), []).append(index)
+    return list(groups.values())
+
+
+def resources(launches: Sequence[Launch], compiled: Sequence[CompiledKernel]) -> Resources:
+    """Resources of a program, ``compiled`` in the order of ``launches``.
+
+    Registers and shared memory are those of one kernel, the one that takes most shared memory (then most
+    registers), because occupancy follows from both together. Spills and compile times are sums: one spilling
+    kernel among several must show.
+    """
+    largest = max(
+        zip(launches, compiled, strict=True),
+        key=lambda pair: (pair[0].smem_bytes + pair[1].static_smem_bytes, pair[1].registers),
+    )
+    different = dict(zip((launch.kernel for launch in launches), compiled, strict=True)).values()
+    return Resources(
+        nvrtc_version=largest[1].nvrtc_version,
+        registers=largest[1].registers,
+        smem_bytes=largest[0].smem_bytes + largest[1].static_smem_bytes,
+        spill_bytes=sum(kernel.spill_bytes for kernel in different),
+        compile_ms=sum(kernel.compile_ms for kernel in different),
+    )

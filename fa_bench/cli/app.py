@@ -1,0 +1,116 @@
+"""The ``fa-bench`` command: registers the commands, and turns known errors into a sentence and an exit code.
+
+Exit codes: 0 done; 1 a check, comparison or row failed; 2 usage; 3 the device asked for is not here; 130 interrupted.
+Nothing heavy is imported here or at the top of a command's module, so that ``--help`` is immediate.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from fa_bench import __version__
+from fa_bench.cli import output
+from fa_bench.cli.cache import cache
+from fa_bench.cli.check import check
+from fa_bench.cli.doctor import doctor
+from fa_bench.cli.gpus import gpus
+from fa_bench.cli.io_model import io_model
+from fa_bench.cli.kernels import kernels
+from fa_bench.cli.options import AxesCommand
+from fa_bench.cli.sweep import sweep
+from fa_bench.errors import FaBenchError, UsageError, nearest
+
+INTERRUPTED: Final = 130
+
+#: typer carries click inside itself or depends on it, by version; both export BadParameter, click's bases with it.
+_ClickUsageError, _ClickException = typer.BadParameter.__mro__[1:3]
+
+
+class _Commands(TyperGroup):
+    """The command group, with our words for a command that doesn't exist."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            raise UsageError(f"There is no command {args[0]!r}.", hint=nearest(args[0], self.list_commands(ctx)))
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    name="fa-bench",
+    cls=_Commands,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        output.print_version(__version__)
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def fa_bench(
+    ctx: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Benchmark attention kernels and profile their IO.
+
+    With an NVIDIA GPU the kernels are timed. Without one the same kernels run as PTX on the CPU, where every byte
+    that they ask of memory is counted; predictions stand beside both.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.get_help() and output.write_help(ctx.get_help())
+
+
+app.command(cls=AxesCommand)(sweep)
+app.command(name="io-model", cls=AxesCommand)(io_model)
+app.command(cls=AxesCommand)(check)
+app.command()(gpus)
+app.command()(kernels)
+app.command()(doctor)
+app.command()(cache)
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run the command line ``argv`` (``sys.argv[1:]`` if None) and return its exit code.
+
+    An exception that is no known error leaves as it is: it is a defect, and its traceback is wanted.
+    """
+    output.make_streams_safe()
+    try:
+        args = None if argv is None else list(argv)
+        result = get_command(app).main(args=args, prog_name="fa-bench", standalone_mode=False)
+    except FaBenchError as error:
+        output.print_error(error.message, error.hint)
+        return error.exit_code
+    except _ClickException as error:
+        output.print_error(*_in_our_words(error))
+        return UsageError.exit_code
+    return int(result or 0)
+
+
+def _in_our_words(error: BaseException) -> tuple[str, str]:
+    """One sentence and a next step for an error that click found in the arguments."""
+    context = getattr(error, "ctx", None)
+    help_hint = f"See '{context.command_path} --help'." if context is not None else ""
+    option = getattr(error, "option_name", None)
+    if option is not None and "No such option" in str(error):
+        known = [name for parameter in context.command.params for name in parameter.opts] if context else []
+        return f"There is no option {option!r}.", f"{nearest(option, known)} {help_hint}".strip()
+    message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+    return message if message.endswith(".") else f"{message}.", help_hint
+
+
+def main() -> None:
+    """Entry point of the ``fa-bench`` script."""
+    sys.exit(run())

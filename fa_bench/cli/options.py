@@ -1,0 +1,222 @@
+"""The options that several commands share, each declared once.
+
+An axis option is text: the command line and the presets are read by the same parser (:mod:`fa_bench.cli.axes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperCommand
+
+from fa_bench.cli.output import Format
+
+_SHAPE: Final = "Shape"
+_KERNEL: Final = "Kernel"
+_RUN: Final = "Run"
+_OUTPUT: Final = "Output"
+
+
+class AxesCommand(TyperCommand):
+    """A command whose ``--causal`` may stand alone, take a value, or be ``--no-causal``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, list(_causal_with_value(args)))
+
+
+def _causal_with_value(args: Sequence[str]) -> Iterator[str]:
+    for position, arg in enumerate(args):
+        if arg == "--no-causal":
+            yield "--causal=false"
+        elif arg == "--causal" and (position + 1 == len(args) or args[position + 1].startswith("-")):
+            yield "--causal=true"
+        else:
+            yield arg
+
+
+SeqOption = Annotated[
+    str | None,
+    typer.Option(
+        "--seq",
+        help="Sequence lengths: 512..16k doubles, 512..4096:512 steps, lists mix; k is 1024.",
+        metavar="AXIS",
+        rich_help_panel=_SHAPE,
+        show_default="512..16k",
+    ),
+]
+HeadDimOption = Annotated[
+    str | None,
+    typer.Option(
+        "--head-dim",
+        help="Head dimensions: multiples of 8 up to 256.",
+        metavar="AXIS",
+        rich_help_panel=_SHAPE,
+        show_default="64",
+    ),
+]
+BatchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--batch",
+        help="Batch size.",
+        metavar="SIZE",
+        rich_help_panel=_SHAPE,
+        show_default="1; 16k tokens on a GPU",
+    ),
+]
+HeadsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--heads",
+        help="Query heads.",
+        metavar="SIZE",
+        rich_help_panel=_SHAPE,
+        show_default="1; hidden 2048 on a GPU",
+    ),
+]
+KvHeadsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--kv-heads",
+        help="K/V heads: a divisor of the query heads (GQA, MQA).",
+        metavar="SIZE",
+        rich_help_panel=_SHAPE,
+        show_default="as --heads",
+    ),
+]
+TokensOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tokens",
+        help="Instead of --batch: batch = tokens / seq.",
+        metavar="SIZE",
+        rich_help_panel=_SHAPE,
+    ),
+]
+HiddenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--hidden",
+        help="Instead of --heads: heads = hidden / head-dim.",
+        metavar="SIZE",
+        rich_help_panel=_SHAPE,
+    ),
+]
+CausalOption = Annotated[
+    str | None,
+    typer.Option(
+        "--causal",
+        help="Causal mask, bottom-right aligned: alone for yes, --no-causal for no, --causal both for both.",
+        metavar="[both]",
+        rich_help_panel=_SHAPE,
+        show_default="--no-causal",
+    ),
+]
+ImplOption = Annotated[
+    str | None,
+    typer.Option(
+        "--impl",
+        help="Implementations, or auto (our kernels, NumPy), or all that run here.",
+        metavar="LIST",
+        rich_help_panel=_KERNEL,
+        show_default="auto",
+    ),
+]
+DtypeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dtype",
+        help="Data types: fp16, bf16, fp32.",
+        metavar="LIST",
+        rich_help_panel=_KERNEL,
+        show_default="fp16",
+    ),
+]
+LayoutOption = Annotated[
+    str | None,
+    typer.Option(
+        "--layout",
+        help="Tensor layouts: bhsd, bshd.",
+        metavar="LIST",
+        rich_help_panel=_KERNEL,
+        show_default="bhsd",
+    ),
+]
+BlockOption = Annotated[
+    str | None,
+    typer.Option(
+        "--block",
+        help="Tiles, rows of Q by rows of K/V: 64x64,128x64, or auto.",
+        metavar="LIST",
+        rich_help_panel=_KERNEL,
+        show_default="auto",
+    ),
+]
+StagesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--stages",
+        help="Depths of the K/V buffering: 1, 2, or auto.",
+        metavar="LIST",
+        rich_help_panel=_KERNEL,
+        show_default="auto",
+    ),
+]
+ConfigOption = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        help="Take the axes from a preset (quick, default, paper-fa1, paper-fa2, paper-fa3) or a TOML file.",
+        metavar="NAME|FILE",
+        rich_help_panel=_RUN,
+    ),
+]
+DeviceOption = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        help="Where to run: auto, cuda, emulator or host.",
+        metavar="NAME",
+        rich_help_panel=_RUN,
+    ),
+]
+GpuOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        help="Target GPU of tiles and predictions (see fa-bench gpus).",
+        metavar="NAME",
+        rich_help_panel=_RUN,
+        show_default="the GPU here, else a100-sxm-80",
+    ),
+]
+JobsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        min=1,
+        help="Threads of the emulator.",
+        metavar="N",
+        rich_help_panel=_RUN,
+        show_default="all cores",
+    ),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        help="Folder for records.csv, traffic.csv, run.json and samples.jsonl.",
+        metavar="DIR",
+        rich_help_panel=_OUTPUT,
+        show_default="./results/<run_id>",
+    ),
+]
+FormatOption = Annotated[
+    Format, typer.Option("--format", help="How data is written on stdout.", rich_help_panel=_OUTPUT)
+]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress and no notes on stderr.", rich_help_panel=_OUTPUT)
+]

@@ -1,0 +1,102 @@
+"""What the device decides of a request: which implementations ``auto`` means, the default shape, the target GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from fa_bench import algorithms
+from fa_bench.backends.base import BackendName
+from fa_bench.cases import Case
+from fa_bench.errors import DeviceUnavailable, UsageError, nearest
+from fa_bench.model import gpus
+from fa_bench.model.gpu import Gpu
+
+if TYPE_CHECKING:
+    from fa_bench.sweep.plan import PlanningBackend, SweepRequest
+
+#: Target of tiles and predictions where there is no GPU and none was asked for.
+DEFAULT_GPU: Final = "a100-sxm-80"
+NUMPY_IMPLS: Final = ("numpy-standard", "numpy-flash")
+TORCH_IMPLS: Final = ("torch-math", "torch-flash", "torch-flash-blocked")
+
+#: The shape of the FlashAttention papers, for a GPU that nothing else was asked of.
+GPU_TOKENS: Final = 16 * 1024
+GPU_HIDDEN: Final = 2048
+
+
+class ModelOnly:
+    """A planning backend for commands that run nothing: our kernels, and no limit on memory."""
+
+    name: BackendName = "emulator"
+
+    def implementations(self) -> Sequence[str]:
+        """The kernels of this repository."""
+        return algorithms.names()
+
+    def free_memory_bytes(self) -> int | None:
+        """Not asked."""
+        return None
+
+    def required_bytes(self, case: Case) -> int:
+        """Bytes of the program's buffers."""
+        return algorithms.get(case.impl).program(case).nbytes
+
+
+def target_gpu(name: str | None, backends: Sequence[PlanningBackend]) -> Gpu:
+    """The GPU that was asked for, else the one that is here, else `DEFAULT_GPU`.
+
+    Raises
+    ------
+    UsageError
+        If the registry doesn't know it.
+    """
+    if name is not None:
+        return gpus.get(name)
+    for backend in backends:
+        if backend.name == "cuda":
+            device = getattr(backend, "device", "")
+            found = gpus.find(device)
+            if found is None:
+                raise UsageError(
+                    f"The registry has no GPU {device!r}.",
+                    hint="Give the nearest one with --gpu (see fa-bench gpus), or add a TOML file for it.",
+                )
+            return found
+    return gpus.get(DEFAULT_GPU)
+
+
+def resolved(request: SweepRequest, backends: Sequence[PlanningBackend]) -> SweepRequest:
+    """The request with ``auto`` and ``all`` made into names and, on a GPU, the papers' shape where none was given."""
+    request = replace(request, impls=_impls(request.impls, backends))
+    if all(backend.name != "cuda" for backend in backends):
+        return request
+    if request.batch is None and request.tokens is None:
+        request = replace(request, tokens=max(GPU_TOKENS, *request.seqs))
+    if request.heads is None and request.hidden is None:
+        request = replace(request, hidden=GPU_HIDDEN)
+    return request
+
+
+def _impls(asked: Sequence[str], backends: Sequence[PlanningBackend]) -> tuple[str, ...]:
+    here = list(dict.fromkeys(impl for backend in backends for impl in backend.implementations()))
+    ours = [impl for impl in (*algorithms.names(), *NUMPY_IMPLS) if impl in here]
+    groups = {"auto": ours, "all": here}
+    impls: dict[str, None] = {}
+    for name in asked or ("auto",):
+        for impl in groups.get(name, [name]):
+            _check_impl(impl, here)
+            impls[impl] = None
+    return tuple(impls)
+
+
+def _check_impl(impl: str, here: Sequence[str]) -> None:
+    known = (*algorithms.names(), *NUMPY_IMPLS, *TORCH_IMPLS)
+    if impl in here:
+        return
+    if impl not in known and impl not in here:
+        raise UsageError(f"There is no implementation {impl!r}.", hint=nearest(impl, dict.fromkeys((*known, *here))))
+    if impl in TORCH_IMPLS:
+        raise DeviceUnavailable(f"{impl} does not run here: PyTorch may be missing.", hint="See fa-bench doctor.")
+    raise UsageError(f"{impl} does not run on the device asked for.", hint=f"Here run: {', '.join(here)}.")

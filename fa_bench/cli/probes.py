@@ -1,0 +1,185 @@
+"""The looks that ``fa-bench doctor`` takes at a machine. Each is caught: a probe ends in a finding, always."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Final, Literal
+
+from fa_bench import __version__
+
+State = Literal["ok", "missing", "broken"]
+
+#: What the NVRTC probe compiles for: the oldest architecture with the tensor-core path.
+_PROBE_SM: Final = "sm_80"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report; ``advice`` is empty where there is nothing to do."""
+
+    subject: str
+    state: State
+    detail: str
+    advice: str = ""
+
+
+def examine() -> list[Finding]:
+    """Take every look, in the order of the report."""
+    findings = []
+    for subject, probe in PROBES:
+        try:
+            findings.append(probe())
+        except Exception as error:
+            reason = " ".join(str(error).split())
+            findings.append(Finding(subject, "broken", f"{type(error).__name__}: {reason}", "Reinstall or report it."))
+    return findings
+
+
+def python() -> Finding:
+    """Interpreter, system and the version of fa-bench."""
+    detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}; fa-bench {__version__}"
+    return Finding("Python", "ok", detail)
+
+
+def machine() -> Finding:
+    """Cores and memory that a sweep may use."""
+    from fa_bench.measure.environment import cpu_name, usable_cpus
+    from fa_bench.measure.memory import available_bytes
+    from fa_bench.units import format_bytes
+
+    free = available_bytes()
+    memory = "free memory not known" if free is None else f"{format_bytes(free)} free"
+    return Finding("CPU", "ok", f"{cpu_name() or 'not known'}, {usable_cpus()} cores, {memory}")
+
+
+def emulator() -> Finding:
+    """llvmlite, which turns PTX into machine code."""
+    if _version("llvmlite") is None:
+        return Finding("emulator", "missing", "llvmlite is not installed", "pip install llvmlite")
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    return Finding("emulator", "ok", f"llvmlite {_version('llvmlite')} for {llvm.get_host_cpu_name()}")
+
+
+def nvrtc() -> Finding:
+    """The CUDA compiler and its headers, by compiling a kernel of ours."""
+    from fa_bench import algorithms, compiler
+    from fa_bench.cases import AttentionShape, Case
+    from fa_bench.model import gpus
+
+    absent = compiler.nvrtc_available()
+    if absent is not None:
+        advice = (
+            "Kernels need Linux or Windows."
+            if sys.platform == "darwin"
+            else "pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt"
+        )
+        return Finding("NVRTC", "missing", absent, advice)
+    flash2 = algorithms.get("flash2")
+    case = Case("flash2", AttentionShape(1, 1, 1, 64, 64, 64))
+    gpu = next(gpu for gpu in gpus.all_gpus() if gpu.sm == _PROBE_SM)
+    tiled = Case("flash2", case.shape, tile=flash2.auto_tile(case, gpu))
+    kernel = compiler.compile_kernel(flash2.program(tiled).launches[0].kernel, _PROBE_SM)
+    return Finding("NVRTC", "ok", f"{kernel.nvrtc_version}, compiles {kernel.entry} for {_PROBE_SM}")
+
+
+def driver() -> Finding:
+    """The NVIDIA driver, as NVML sees it."""
+    from fa_bench.measure.nvml import Nvml
+
+    nvml = Nvml()
+    try:
+        absent = nvml.unavailable()
+        if absent is not None:
+            return Finding("driver", "missing", absent, "Only needed to time on a GPU.")
+        return Finding("driver", "ok", f"{nvml.driver_version() or 'version not known'}, NVML answers")
+    finally:
+        nvml.close()
+
+
+def cupy() -> Finding:
+    """CuPy, which launches the kernels on a GPU."""
+    for package in ("cupy-cuda13x", "cupy-cuda12x", "cupy"):
+        if _version(package) is not None:
+            return Finding("CuPy", "ok", f"{package} {_version(package)}")
+    return Finding("CuPy", "missing", "not installed", "With an NVIDIA driver: pip install 'fa-bench[cuda13]'")
+
+
+def gpu() -> Finding:
+    """The GPUs that CuPy can use, and what the registry knows of them."""
+    from fa_bench.model import gpus
+
+    try:
+        import cupy
+    except ImportError:
+        return Finding("GPU", "missing", "not asked: CuPy is not here", "Kernels run on the CPU instead.")
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return Finding("GPU", "missing", " ".join(str(error).split()), "Kernels run on the CPU instead.")
+    names = [cupy.cuda.runtime.getDeviceProperties(device)["name"].decode() for device in range(count)]
+    unknown = [name for name in names if gpus.find(name) is None]
+    advice = f"Predictions don't know {unknown[0]!r}: add a TOML file, or give --gpu." if unknown else ""
+    return Finding("GPU", "ok" if names else "missing", ", ".join(names) or "none", advice)
+
+
+def ncu() -> Finding:
+    """Nsight Compute, which reads hardware counters."""
+    path = shutil.which("ncu")
+    if path is None:
+        return Finding("ncu", "missing", "not on PATH", "Only needed to measure bytes on a GPU.")
+    return Finding("ncu", "ok", path)
+
+
+def torch() -> Finding:
+    """PyTorch, which brings baselines."""
+    version = _version("torch")
+    if version is None:
+        return Finding("torch", "missing", "not installed", "For PyTorch's baselines: pip install 'fa-bench[torch]'")
+    return Finding("torch", "ok", version)
+
+
+def terminal() -> Finding:
+    """Width and encoding of the terminal."""
+    size = shutil.get_terminal_size()
+    encoding = sys.stdout.encoding or "not known"
+    advice = "" if size.columns >= 80 else "Tables are made for 80 columns."
+    return Finding("terminal", "ok", f"{size.columns} columns, {encoding}", advice)
+
+
+def cache() -> Finding:
+    """The folder of compiled kernels."""
+    from fa_bench import compiler
+    from fa_bench.units import format_bytes
+
+    info = compiler.cache_info()
+    detail = f"{info.folder}: {info.entries} entries, {format_bytes(info.nbytes)}"
+    return Finding("cache", "ok", detail)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+PROBES: Final[tuple[tuple[str, Callable[[], Finding]], ...]] = (
+    ("Python", python),
+    ("CPU", machine),
+    ("emulator", emulator),
+    ("NVRTC", nvrtc),
+    ("driver", driver),
+    ("CuPy", cupy),
+    ("GPU", gpu),
+    ("ncu", ncu),
+    ("torch", torch),
+    ("terminal", terminal),
+    ("cache", cache),
+)

@@ -1,0 +1,297 @@
+"""CUDA source to PTX (for the emulator) and cubin (for the GPU), with the resources it uses, cached by content.
+
+Both products come from one compilation for a real architecture (``sm_80``): the PTX is what the emulator executes,
+the cubin is what ptxas makes of that same PTX. Registers, static shared memory and spills are ptxas' own report.
+
+A cubin loads on any driver of its CUDA major or a later one, never on an older one. Where a kernel is launched on a
+GPU, the caller passes the driver's major as ``major``; the emulator takes any.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import hashlib
+import importlib.resources
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from fa_bench import nvrtc
+from fa_bench.algorithms.base import KernelSpec
+from fa_bench.errors import CompileError
+
+#: Bound of the cache folder; the least recently used entries go first.
+CACHE_LIMIT_BYTES: Final = 256 * 2**20
+
+_INCLUDE: Final = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """One kernel, compiled.
+
+    Parameters
+    ----------
+    entry : str
+        Name of the kernel in PTX and cubin.
+    ptx : str
+    cubin : bytes
+    registers : int
+        Per thread.
+    static_smem_bytes : int
+        Statically allocated shared memory per CTA, in bytes.
+    spill_bytes : int
+        Spill stores plus spill loads per thread, in bytes.
+    nvrtc_version : str
+    compile_ms : float
+        What the compilation took when it was done, also where the result came from the cache.
+    """
+
+    entry: str
+    ptx: str
+    cubin: bytes
+    registers: int
+    static_smem_bytes: int
+    spill_bytes: int
+    nvrtc_version: str
+    compile_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class CacheInfo:
+    """State of the cache of compiled kernels."""
+
+    folder: Path
+    entries: int
+    nbytes: int
+    limit_bytes: int
+
+
+def nvrtc_available(major: int | None = None) -> str | None:
+    """None if kernels can be compiled here, otherwise a sentence that says what is missing.
+
+    Parameters
+    ----------
+    major : int, optional
+        CUDA major that is needed (the driver's, to launch on a GPU); any by default.
+    """
+    return nvrtc.unavailable(major)
+
+
+def kernels_dir() -> Path:
+    """Folder of the CUDA sources: inside the installed package, or the checkout's ``kernels/``."""
+    packaged = importlib.resources.files("fa_bench") / "_kernels"
+    if packaged.is_dir():
+        return Path(str(packaged))
+    return Path(__file__).resolve().parents[1] / "kernels"
+
+
+def compile_kernel(
+    spec: KernelSpec, sm: str, *, major: int | None = None, folder: Path | None = None, lineinfo: bool = False
+) -> CompiledKernel:
+    """Compile ``spec`` for the real architecture ``sm``, or take it from the cache.
+
+    Parameters
+    ----------
+    spec : KernelSpec
+    sm : str
+        Architecture as NVRTC spells it, e.g. ``sm_80``.
+    major : int, optional
+        CUDA major of the compiler; the newest installed by default.
+    folder : Path, optional
+        Root of the sources, :func:`kernels_dir` by default.
+    lineinfo : bool
+        Keep source lines in the PTX (``.loc``) and the cubin, for profilers.
+
+    Raises
+    ------
+    CompileError
+        If the source is refused; the message is the compiler's first error line.
+    DeviceUnavailable
+        If there is no NVRTC here.
+    """
+    compiler = nvrtc.load(major)
+    root = kernels_dir() if folder is None else folder
+    path = root / spec.source
+    try:
+        source = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise CompileError(f"The kernel source {spec.source} can't be read: {error.strerror}.") from error
+    options = [
+        f"--gpu-architecture={sm}",
+        "--std=c++17",
+        "--ptxas-options=-v",
+        *(["--generate-line-info"] if lineinfo else []),
+        *(f"--define-macro={name}={value}" for name, value in spec.defines),
+    ]
+    key = _key(compiler, path, [spec.source, spec.entry, *options])
+    if (cached := _read_cache(key)) is not None:
+        return cached
+
+    start = time.perf_counter()
+    # Quoted includes are relative to the including file, which NVRTC knows by name only.
+    places = [f"--include-path={path.parent}", f"--include-path={compiler.include}"]
+    product = compiler.compile(source, spec.source, [*options, *places])
+    compile_ms = (time.perf_counter() - start) * 1e3
+    registers, static_smem_bytes, spill_bytes = _resources(product.log, spec.entry)
+    kernel = CompiledKernel(
+        entry=spec.entry,
+        ptx=product.ptx,
+        cubin=product.cubin,
+        registers=registers,
+        static_smem_bytes=static_smem_bytes,
+        spill_bytes=spill_bytes,
+        nvrtc_version=compiler.version,
+        compile_ms=compile_ms,
+    )
+    _write_cache(key, kernel)
+    return kernel
+
+
+def _resources(log: str, entry: str) -> tuple[int, int, int]:
+    """Registers, static shared bytes and spill bytes of ``entry`` from ptxas' verbose log.
+
+    Raises
+    ------
+    CompileError
+        If the log doesn't mention ``entry``: the source defines no such kernel.
+    """
+    # ... Compiling entry function 'NAME' for 'sm_80'
+    # ... Function properties for NAME
+    # ...     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+    # ... Used 240 registers, used 1 barriers, 4096 bytes smem, 512 bytes cmem[0]
+    _, found, section = log.partition(f"Compiling entry function '{entry}'")
+    section = section.partition("Compiling entry function")[0]
+    registers = re.search(r"Used (\d+) registers", section)
+    if not found or registers is None:
+        raise CompileError(f"The source defines no kernel called {entry}.")
+    smem = re.search(r"(\d+) bytes smem", section)
+    spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", section)
+    return (
+        int(registers.group(1)),
+        int(smem.group(1)) if smem else 0,
+        int(spills.group(1)) + int(spills.group(2)) if spills else 0,
+    )
+
+
+# --- cache ---------------------------------------------------------------------------------------------------------
+
+
+def _key(compiler: nvrtc.Nvrtc, path: Path, options: list[str]) -> str:
+    """Hash of all that decides the product: options, compiler, the source and every header it reaches."""
+    digest = hashlib.sha256(json.dumps([compiler.version, *options]).encode())
+    for content in _closure(path, compiler.include):
+        digest.update(hashlib.sha256(content).digest())
+    return digest.hexdigest()[:32]
+
+
+def _closure(path: Path, include: Path) -> Iterator[bytes]:
+    """Contents of ``path`` and of all files that it includes, directly or not, in a fixed order."""
+    pending, seen = [path.resolve()], set()
+    while pending:
+        current = pending.pop()
+        if current in seen or not current.is_file():
+            continue
+        seen.add(current)
+        content, includes = (_system_header if include in current.parents else _scan)(current)
+        yield content
+        for quoted, name in includes:
+            pending.append((include / name).resolve())
+            if quoted:
+                pending.append((current.parent / name).resolve())
+
+
+def _scan(path: Path) -> tuple[bytes, tuple[tuple[bool, str], ...]]:
+    content = path.read_bytes()
+    found = _INCLUDE.findall(content.decode(errors="replace"))
+    return content, tuple((quote == '"', name) for quote, name in found)
+
+
+#: CUDA's own headers are large and do not change while a process runs.
+_system_header = functools.cache(_scan)
+
+
+def cache_dir() -> Path:
+    """Folder of what fa-bench may lose and make again; the environment variable FA_BENCH_CACHE overrides it."""
+    if place := os.environ.get("FA_BENCH_CACHE"):
+        return Path(place)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "fa-bench" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "fa-bench"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fa-bench"
+
+
+def cache_info() -> CacheInfo:
+    """Number and size of the cached kernels."""
+    entries = _entries()
+    return CacheInfo(_folder(), len(entries), sum(size for _, size, _ in entries), CACHE_LIMIT_BYTES)
+
+
+def clear_cache() -> int:
+    """Remove all cached kernels and return how many there were."""
+    entries = _entries()
+    for _, _, path in entries:
+        path.unlink(missing_ok=True)
+    return len(entries)
+
+
+def _folder() -> Path:
+    return cache_dir() / "kernels"
+
+
+def _entries() -> list[tuple[float, int, Path]]:
+    """(last use, bytes, path) of every entry, oldest first."""
+    found = []
+    for path in _folder().glob("*.json"):
+        with contextlib.suppress(FileNotFoundError):  # another process may evict at the same time
+            state = path.stat()
+            found.append((state.st_mtime, state.st_size, path))
+    return sorted(found)
+
+
+def _read_cache(key: str) -> CompiledKernel | None:
+    path = _folder() / f"{key}.json"
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        kernel = CompiledKernel(**{**fields, "cubin": base64.b64decode(fields["cubin"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None  # absent, or not ours to read: compile again
+    with contextlib.suppress(OSError):
+        os.utime(path)  # marks the entry as used
+    return kernel
+
+
+def _write_cache(key: str, kernel: CompiledKernel) -> None:
+    """Store ``kernel``; whole or not at all, and without complaint where the folder can't be written."""
+    text = json.dumps({**asdict(kernel), "cubin": base64.b64encode(kernel.cubin).decode()})
+    with contextlib.suppress(OSError):
+        _folder().mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=_folder(), suffix=".tmp")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(name).replace(_folder() / f"{key}.json")
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        _evict()
+
+
+def _evict() -> None:
+    entries = _entries()
+    excess = sum(size for _, size, _ in entries) - CACHE_LIMIT_BYTES
+    for _, size, path in entries:
+        if excess <= 0:
+            break
+        path.unlink(missing_ok=True)
+        excess -= size

@@ -1,0 +1,72 @@
+"""FLOPs as the FlashAttention papers count them.
+
+A multiply-add is two FLOPs. Only the matrix products count; softmax, scaling and masking do not. FLOPs follow the
+query heads, so that sharing K/V heads does not lower them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fa_bench.cases import AttentionShape
+from fa_bench.errors import UsageError
+
+#: Matrix products per visible pair: QKᵀ and PV forward; backward recomputes QKᵀ and adds dV, dP, dQ and dK.
+_PRODUCTS: Final[dict[str, int]] = {"fwd": 2, "bwd": 5, "fwd+bwd": 7}
+
+
+def nominal(shape: AttentionShape, direction: str = "fwd") -> int:
+    """Nominal FLOPs of attention.
+
+    Forward ``4 · batch · heads_q · pairs · head_dim``: two products of 2·D FLOPs per (query, key) pair. Backward
+    has five such products, 2.5 times as much; both together 3.5 times.
+
+    Parameters
+    ----------
+    shape : AttentionShape
+        ``pairs`` is ``seq_q · seq_kv``, half of it when causal and square (the papers' convention, which leaves
+        out half of the diagonal), and the exact number of visible pairs for other causal shapes.
+    direction : {"fwd", "bwd", "fwd+bwd"}
+
+    Returns
+    -------
+    int
+        FLOPs; exact.
+
+    Raises
+    ------
+    UsageError
+        If ``direction`` is none of the three.
+
+    References
+    ----------
+    FlashAttention-2 (arXiv 2307.08691), section 4.1.
+
+    Examples
+    --------
+    >>> nominal(AttentionShape(64, 16, 16, 1024, 1024, 64))
+    274877906944
+    """
+    if direction not in _PRODUCTS:
+        raise UsageError(f"direction must be one of {', '.join(_PRODUCTS)}, not {direction!r}.")
+    # pairs may end in .5, so twice the pairs are counted: this stays exact.
+    twice_pairs = round(2 * shape.nominal_pairs)
+    return _PRODUCTS[direction] * shape.slices * shape.head_dim * twice_pairs
+
+
+def tflops(flops: int, time_ms: float) -> float:
+    """Rate in 10^12 FLOP/s.
+
+    Raises
+    ------
+    ValueError
+        If ``time_ms`` is not positive: such a time is no measurement.
+
+    Examples
+    --------
+    >>> tflops(274877906944, 2.0)
+    137.438953472
+    """
+    if not time_ms > 0:
+        raise ValueError(f"time_ms must be positive, not {time_ms}")
+    return flops / time_ms * 1e-9

@@ -1,0 +1,433 @@
+"""Text of LLVM IR for one warp function: values over 32 lanes or one per warp, registers, temporaries.
+
+An emulated register is an IR value of its width: a scalar where it is the same in all lanes, else a vector of
+32. Within a block values are SSA; registers that cross blocks live in the warp's state and are loaded at their
+first use and stored at the block's end.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fa_bench.ptx.cfg import Block, Flow, Kind, special_kind
+from fa_bench.ptx.isa import UnsupportedInstruction
+from fa_bench.ptx.layout import LANES, Context, Warp
+from fa_bench.ptx.program import Imm, Instruction, Operand, Reg, Special, Symbol
+
+#: IR element type by PTX type.
+ELEMENT: Final[dict[str, str]] = {
+    "pred": "i1", "f32": "float", "f64": "double", "f16": "half",
+    **{f"{k}{b}": f"i{b}" for k in "bus" for b in (8, 16, 32, 64)},
+    "bf16": "i16", "f16x2": "i32", "bf16x2": "i32",
+}  # fmt: skip
+BITS: Final[dict[str, int]] = {
+    "i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "double": 64,
+}  # fmt: skip
+_LANE_MASKS: Final[dict[str, list[int]]] = {
+    "lt": [(1 << k) - 1 for k in range(LANES)],
+    "le": [(2 << k) - 1 for k in range(LANES)],
+    "eq": [1 << k for k in range(LANES)],
+    "ge": [-(1 << k) & 0xFFFFFFFF for k in range(LANES)],
+    "gt": [-(2 << k) & 0xFFFFFFFF for k in range(LANES)],
+}
+IOTA: Final = "<" + ", ".join(f"i32 {k}" for k in range(LANES)) + ">"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An IR value: ``name`` is an SSA name or a literal of element type ``elem``."""
+
+    name: str
+    elem: str
+    uniform: bool
+    kind: Kind = Kind.VARYING
+
+    @property
+    def type(self) -> str:
+        """Its IR type."""
+        return self.elem if self.uniform else f"<{LANES} x {self.elem}>"
+
+    @property
+    def typed(self) -> str:
+        """``type name`` as an IR operand."""
+        return f"{self.type} {self.name}"
+
+    @property
+    def literal(self) -> bool:
+        """Whether it is a constant."""
+        return self.uniform and self.name[0] not in "%"
+
+
+Lazy = Callable[[], None]
+
+
+class Emitter:
+    """Collects the IR of one kernel's warp function.
+
+    Parameters
+    ----------
+    flow : Flow
+        Control flow and uniformity.
+    register_offsets : dict
+        Offset of each block-crossing register in the warp state.
+    """
+
+    def __init__(self, flow: Flow, register_offsets: dict[str, int]) -> None:
+        self.flow = flow
+        self.kernel = flow.kernel
+        self.offsets = register_offsets
+        self.lines: list[str] = []
+        self.allocas: list[str] = []
+        self.counter = 0
+        self.global_sites: list[int] = []
+        self.shared_sites: list[int] = []
+        self.instruction_index = 0
+        self.block: Block = flow.blocks[0]
+        self.values: dict[str, Value] = {}
+        self.lazy: dict[str, Lazy] = {}
+        self.casts: dict[tuple[str, str, str], Value] = {}
+        self.written: set[str] = set()
+        self.mask_value: Value | None = None
+        self.mask_lanes: str | None = None
+        self.specials: dict[str, Value] = {}
+        #: What a family of lowerings keeps within a block.
+        self.block_state: dict[str, object] = {}
+        #: Names of the run-time functions that the kernel calls.
+        self.runtime: set[str] = set()
+
+    # Text.
+
+    def emit(self, line: str) -> None:
+        """Append a line."""
+        self.lines.append("  " + line)
+
+    def label(self, name: str) -> None:
+        """Start an IR block."""
+        self.lines.append(f"{name}:")
+
+    def fresh(self, prefix: str = "t") -> str:
+        """A new name without sigil."""
+        self.counter += 1
+        return f"{prefix}{self.counter}"
+
+    def let(self, expression: str) -> str:
+        """Emit ``%n = expression`` and return ``%n``."""
+        name = "%" + self.fresh()
+        self.lines.append(f"  {name} = {expression}")
+        return name
+
+    def alloca(self, name: str, nbytes: int) -> str:
+        """A 64-byte aligned stack buffer, allocated at function entry, once per name."""
+        line = f"  %{name} = alloca [{nbytes} x i8], align 64"
+        if line not in self.allocas:
+            self.allocas.append(line)
+        return f"%{name}"
+
+    def field(self, base: str, offset: int) -> str:
+        """Pointer ``offset`` bytes behind ``base``."""
+        return base if offset == 0 else self.let(f"getelementptr i8, ptr {base}, i64 {offset}")
+
+    # Blocks.
+
+    def begin(self, block: Block) -> None:
+        """Start lowering ``block``: nothing is known but the registers in the warp state."""
+        self.block = block
+        self.values.clear()
+        self.lazy.clear()
+        self.casts.clear()
+        self.written.clear()
+        self.specials.clear()
+        self.block_state.clear()
+        self.mask_value = None
+        self.mask_lanes = None
+
+    def flush(self) -> None:
+        """Store the registers that live on; lanes that are elsewhere keep theirs."""
+        for name in sorted(self.written & self.block.live_out):
+            value = self.register(name)
+            uniform = self.is_uniform(name)
+            if uniform:
+                assert value.uniform, f"{name} was proved uniform"
+                self.emit(f"store {value.typed}, ptr {self.slot(name)}, align 8")
+                continue
+            value = self.vector(value)
+            if self.block.index in self.flow.diverged:
+                old = self.load_register(name, value.elem)
+                lanes = self.lanes()
+                value = Value(self.let(f"select <{LANES} x i1> {lanes}, {value.typed}, {old.typed}"), value.elem, False)
+            if value.elem == "i1":
+                bits = self.let(f"bitcast {value.typed} to i32")
+                self.emit(f"store i32 {bits}, ptr {self.slot(name)}, align 4")
+            else:
+                self.emit(f"store {value.typed}, ptr {self.slot(name)}, align 64")
+        self.written.clear()
+
+    def is_uniform(self, name: str) -> bool:
+        """Whether the crossing register ``name`` holds one value per warp."""
+        return self.flow.kind(name) in (Kind.ZERO, Kind.UNIFORM)
+
+    def slot(self, name: str) -> str:
+        """Pointer to a crossing register in the warp state."""
+        return self.field("%ws", self.offsets[name])
+
+    def load_register(self, name: str, elem: str) -> Value:
+        """Read a crossing register from the warp state."""
+        kind = self.flow.kind(name)
+        if self.is_uniform(name):
+            loaded = self.let(f"load {elem}, ptr {self.slot(name)}, align 8")
+            return Value(loaded, elem, True, kind)
+        if elem == "i1":
+            bits = self.let(f"load i32, ptr {self.slot(name)}, align 4")
+            return Value(self.let(f"bitcast i32 {bits} to <{LANES} x i1>"), "i1", False)
+        loaded = self.let(f"load <{LANES} x {elem}>, ptr {self.slot(name)}, align 64")
+        return Value(loaded, elem, False, kind)
+
+    def mask(self) -> str:
+        """The i32 mask of the lanes that execute this block."""
+        if self.mask_value is None:
+            self.mask_value = Value(self.let("load i32, ptr %active, align 4"), "i32", True)
+        return self.mask_value.name
+
+    def lanes(self) -> str:
+        """The same mask as <32 x i1>."""
+        if self.mask_lanes is None:
+            self.mask_lanes = self.let(f"bitcast i32 {self.mask()} to <{LANES} x i1>")
+        return self.mask_lanes
+
+    # Values.
+
+    def register(self, name: str) -> Value:
+        """Current value of a register."""
+        force = self.lazy.get(name)
+        if force is not None:
+            force()
+        value = self.values.get(name)
+        if value is None:
+            bits = self.kernel.registers[name]
+            if name in self.offsets:
+                value = self.load_register(name, f"i{bits}")
+            else:
+                # Read before any write in its only block: undefined in PTX; zero here.
+                value = Value("false" if bits == 1 else "0", f"i{bits}", True, Kind.ZERO)
+            self.values[name] = value
+        return value
+
+    def vector(self, value: Value) -> Value:
+        """``value`` in all lanes."""
+        if not value.uniform:
+            return value
+        key = (value.name, value.elem, "vector")
+        if key not in self.casts:
+            if value.literal:
+                made = Value(f"splat ({value.elem} {value.name})", value.elem, False, value.kind)
+            else:
+                one = self.let(f"insertelement <{LANES} x {value.elem}> poison, {value.typed}, i64 0")
+                wide = self.let(
+                    f"shufflevector <{LANES} x {value.elem}> {one}, <{LANES} x {value.elem}> poison, "
+                    f"<{LANES} x i32> zeroinitializer"
+                )
+                made = Value(wide, value.elem, False, value.kind)
+            self.casts[key] = made
+        return self.casts[key]
+
+    def cast(self, value: Value, elem: str) -> Value:
+        """Reinterpret ``value`` as another element type of the same width."""
+        if value.elem == elem:
+            return value
+        if BITS[value.elem] != BITS[elem]:
+            return self._resize(value, elem)
+        if value.literal:
+            return Value(_relabel(value.name, value.elem, elem), elem, True, value.kind)
+        key = (value.name, value.elem, elem)
+        if key not in self.casts:
+            shape = elem if value.uniform else f"<{LANES} x {elem}>"
+            made = self.let(f"bitcast {value.typed} to {shape}")
+            self.casts[key] = Value(made, elem, value.uniform, value.kind)
+        return self.casts[key]
+
+    def _resize(self, value: Value, elem: str) -> Value:
+        """PTX lets a wider register feed a narrower integer operand (ld/st/cvt): keep the low bits."""
+        source = self.cast(value, f"i{BITS[value.elem]}")
+        bits = BITS[elem]
+        word = "trunc" if BITS[source.elem] > bits else "zext"
+        shape = f"i{bits}" if value.uniform else f"<{LANES} x i{bits}>"
+        return self.cast(Value(self.let(f"{word} {source.typed} to {shape}"), f"i{bits}", value.uniform), elem)
+
+    def read(self, operand: Operand, elem: str) -> Value:
+        """Value of ``operand`` as element type ``elem``."""
+        match operand:
+            case Reg(name, negated):
+                value = self.cast(self.register(name), elem)
+                if negated:
+                    one = "true" if value.uniform else "splat (i1 true)"
+                    return Value(self.let(f"xor {value.typed}, {one}"), "i1", value.uniform)
+                return value
+            case Imm(number, bits):
+                return Value(constant(number, bits, elem), elem, True, Kind.ZERO if number == 0 else Kind.UNIFORM)
+            case Symbol(name) if name in self.kernel.shared:
+                return Value(str(self.kernel.shared[name]), elem, True, Kind.UNIFORM)
+            case Special(name):
+                return self.cast(self.special(name), elem)
+        raise UnsupportedInstruction(self.current.text, self.current.line)
+
+    def needed_after(self, name: str) -> bool:
+        """Whether the current value of register ``name`` is read after the current instruction."""
+        for instruction in self.kernel.instructions[self.instruction_index + 1 : self.block.stop]:
+            if any(r.name == name for r in instruction.read()):
+                return True
+            if any(r.name == name for r in instruction.written()):
+                return instruction.guard is not None
+        return name in self.block.live_out
+
+    @property
+    def current(self) -> Instruction:
+        """The instruction being lowered."""
+        return self.kernel.instructions[self.instruction_index]
+
+    def special(self, name: str) -> Value:
+        """A special register."""
+        if name not in self.specials:
+            self.specials[name] = self._special(name)
+        return self.specials[name]
+
+    def _special(self, name: str) -> Value:
+        kind = special_kind(name, self.flow.one_dimensional)
+        base, _, axis = name[1:].partition(".")
+        step = 4 * "xyz".index(axis) if axis else 0
+        if base == "tid":
+            if kind is Kind.ZERO:
+                return Value("0", "i32", True, kind)
+            pointer = self.field("%ws", Warp.TID + LANES * step)
+            return Value(self.let(f"load <{LANES} x i32>, ptr {pointer}, align 64"), "i32", False, kind)
+        fields = {"ntid": Context.NTID, "ctaid": Context.CTAID, "nctaid": Context.NCTAID}
+        if base in fields:
+            pointer = self.field("%ctx", fields[base] + step)
+            return Value(self.let(f"load i32, ptr {pointer}, align 4"), "i32", True, kind)
+        if base == "warpid":
+            pointer = self.field("%ws", Warp.WARP_ID)
+            return Value(self.let(f"load i32, ptr {pointer}, align 4"), "i32", True, kind)
+        if base == "smid":
+            return Value("0", "i32", True, Kind.UNIFORM)
+        if base == "laneid":
+            return Value(IOTA, "i32", False)
+        masks = _LANE_MASKS[base.removeprefix("lanemask_")]
+        return Value("<" + ", ".join(f"i32 {m}" for m in masks) + ">", "i32", False)
+
+    def write(self, target: Operand, value: Value) -> None:
+        """Assign ``value`` to a destination register, under the instruction's guard."""
+        assert isinstance(target, Reg)
+        if target.name == "_":
+            return
+        bits = self.kernel.registers[target.name]
+        if BITS[value.elem] != bits:
+            value = self._resize(value, f"i{bits}")
+        guard = self.current.guard
+        if guard is not None:
+            old = self.cast(self.register(target.name), value.elem)
+            condition = self.read(guard, "i1")
+            value = self.select(condition, value, old)
+        self.lazy.pop(target.name, None)
+        self.values[target.name] = value
+        self.written.add(target.name)
+
+    def select(self, condition: Value, yes: Value, no: Value) -> Value:
+        """``condition ? yes : no``, lane by lane or once."""
+        condition, yes, no = self.level([condition, yes, no])
+        return Value(self.let(f"select {condition.typed}, {yes.typed}, {no.typed}"), yes.elem, yes.uniform)
+
+    def level(self, values: Sequence[Value]) -> list[Value]:
+        """All scalars if every value is uniform, else all vectors."""
+        if all(v.uniform for v in values):
+            return list(values)
+        return [self.vector(v) for v in values]
+
+    def op(self, template: str, *values: Value, elem: str = "") -> Value:
+        """Emit an operation over levelled values.
+
+        ``template`` holds ``{0}`` for ``type name`` of the first value, ``{n1}`` ... for bare names.
+        """
+        leveled = self.level(values)
+        names = {f"n{k}": v.name for k, v in enumerate(leveled)}
+        out = elem or leveled[0].elem
+        uniform = leveled[0].uniform
+        text = template.format(*(v.typed for v in leveled), t=leveled[0].type, **names)
+        return Value(self.let(text), out, uniform)
+
+    def intrinsic(self, name: str, *values: Value, elem: str = "", tail: str = "") -> Value:
+        """Call an overloaded LLVM intrinsic such as ``llvm.fma`` over levelled values."""
+        leveled = self.level(values)
+        suffix = mangled(leveled[0])
+        out = elem or leveled[0].elem
+        shape = out if leveled[0].uniform else f"<{LANES} x {out}>"
+        arguments = ", ".join(v.typed for v in leveled)
+        text = f"call {shape} @{name}.{suffix}({arguments}{tail})"
+        return Value(self.let(text), out, leveled[0].uniform)
+
+    def convert(self, word: str, value: Value, elem: str) -> Value:
+        """``zext``, ``fptrunc`` ... to another element type."""
+        shape = elem if value.uniform else f"<{LANES} x {elem}>"
+        return Value(self.let(f"{word} {value.typed} to {shape}"), elem, value.uniform)
+
+    def literal(self, number: int | float, elem: str) -> Value:
+        """A constant."""
+        return Value(constant(number, None, elem), elem, True, Kind.ZERO if number == 0 else Kind.UNIFORM)
+
+    def guard_mask(self) -> str:
+        """The i32 mask of the lanes that execute the current instruction, its guard included."""
+        guard = self.current.guard
+        if guard is None:
+            return self.mask()
+        condition = self.read(guard, "i1")
+        if condition.uniform:
+            return self.let(f"select i1 {condition.name}, i32 {self.mask()}, i32 0")
+        bits = self.let(f"bitcast {condition.typed} to i32")
+        return self.let(f"and i32 {bits}, {self.mask()}")
+
+
+def mangled(value: Value) -> str:
+    """LLVM's suffix for overloaded intrinsics."""
+    short = {"float": "f32", "double": "f64", "half": "f16"}.get(value.elem, value.elem)
+    return short if value.uniform else f"v{LANES}{short}"
+
+
+def float_literal(bits: int) -> str:
+    """IR literal of an f32 bit pattern: LLVM writes floats as the bits of the double of the same value."""
+    sign, exponent, mantissa = bits >> 31, bits >> 23 & 0xFF, bits & 0x7FFFFF
+    if exponent == 0xFF:
+        return f"0x{sign << 63 | 0x7FF << 52 | mantissa << 29:016X}"
+    number = struct.unpack("<f", struct.pack("<I", bits))[0]
+    return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
+
+
+def constant(number: int | float, bits: int | None, elem: str) -> str:
+    """IR literal of a PTX immediate read as ``elem``."""
+    if elem == "float":
+        if isinstance(number, int):
+            return float_literal(number & 0xFFFFFFFF)
+        return float_literal(bits if bits is not None else struct.unpack("<I", struct.pack("<f", number))[0])
+    if elem == "i1":
+        return "true" if number else "false"
+    if isinstance(number, float):
+        # A decimal literal for an untyped 32- or 64-bit move.
+        if bits is None:
+            form = "<f" if BITS[elem] == 32 else "<d"
+            bits = int.from_bytes(struct.pack(form, number), "little")
+        return str(bits)
+    width = BITS[elem]
+    number &= (1 << width) - 1
+    return str(number - (1 << width) if number >> (width - 1) else number)
+
+
+def _relabel(name: str, source: str, elem: str) -> str:
+    if elem == "float":
+        return float_literal(int(name) & 0xFFFFFFFF)
+    if source == "float":
+        number = struct.unpack("<d", struct.pack("<Q", int(name, 16)))[0]
+        pattern = int(name, 16)
+        if pattern >> 52 & 0x7FF == 0x7FF:
+            return str((pattern >> 63) << 31 | 0xFF << 23 | (pattern >> 29 & 0x7FFFFF))
+        return str(struct.unpack("<i", struct.pack("<f", number))[0])
+    return name

@@ -1,0 +1,131 @@
+"""Barriers, exchanges between lanes, and control flow."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fa_bench.ptx.interpreter.state import LANES, Barrier, Lanes, Step, semantic
+from fa_bench.ptx.program import Label, Pair
+
+_LANE = np.arange(LANES)
+
+
+@semantic("bar.sync", "barrier.sync")
+def barrier(step: Step) -> None:
+    """The warp waits until as many warps as asked for (all that have not exited, if no count is given) are here."""
+    if not step.on.any():
+        return
+    if not np.array_equal(step.on, step.warp.live):
+        raise step.fault("the barrier is divergent: only some of the warp's lanes reach it")
+    number = step.uniform(0)
+    if number > 15:
+        raise step.fault(f"barriers are numbered 0 to 15, not {number}")
+    threads = step.uniform(1) if len(step.instruction.operands) > 1 else None
+    if threads is not None and (threads == 0 or threads % LANES):
+        raise step.fault(f"a barrier's thread count is a positive multiple of 32, not {threads}")
+    step.warp.barrier = Barrier(number, threads, step.instruction)
+
+
+@semantic("bar.warp.sync")
+def warp_barrier(step: Step) -> None:
+    """The scheduler has brought the member lanes together; their memory accesses are in order anyway."""
+
+
+@semantic("membar", "fence")
+def fence(step: Step) -> None:
+    """Memory is sequentially consistent here."""
+
+
+def members(step: Step, k: int) -> Lanes:
+    """Whether lane i's member mask (operand ``k``) names lane j, shape (32, 32); checked for the active lanes.
+
+    Lanes that name each other must execute the instruction together and with the same mask; different masks for
+    separate groups of lanes are fine. A lane that has exited may be named.
+    """
+    masks = step.read(k, "u32")
+    named: Lanes = (masks[:, None] >> _LANE & 1).astype(bool)
+    for lane in np.flatnonzero(step.on):
+        mask = f"its member mask {masks[lane]:#010x}"
+        if not named[lane, lane]:
+            raise step.fault(f"{mask} does not name the lane itself", int(lane))
+        if (named[lane] & step.warp.live & ~step.on).any():
+            raise step.fault(f"{mask} names a lane that does not execute it", int(lane))
+        if (masks[named[lane] & step.on] != masks[lane]).any():
+            raise step.fault(f"{mask} differs from that of a lane it names", int(lane))
+    return named
+
+
+@semantic("shfl.sync")
+def shuffle(step: Step) -> None:
+    """Reads a from another lane of the segment; out of range a lane reads its own and the predicate is false.
+
+    The value of a lane that does not take part is whatever its register holds.
+    """
+    if not step.on.any():
+        return
+    members(step, 4)
+    source, offset, control = (step.read(k) for k in (1, 2, 3))
+    offset, clamp, segment = (v.astype(np.int64) & 31 for v in (offset, control, control >> np.uint32(8)))
+    last = _LANE & segment | clamp & ~segment
+    if step.instruction.has("up"):
+        lane = _LANE - offset
+        in_range = lane >= last
+    elif step.instruction.has("down"):
+        lane = _LANE + offset
+        in_range = lane <= last
+    elif step.instruction.has("bfly"):
+        lane = _LANE ^ offset
+        in_range = lane <= last
+    else:
+        lane = _LANE & segment | offset & ~segment
+        in_range = lane <= last
+    target = step.instruction.operands[0]
+    value = source[np.where(in_range, lane, _LANE)]
+    if isinstance(target, Pair):
+        step.write(value, target.first)
+        step.write(in_range, target.second)
+    else:
+        step.write(value)
+
+
+@semantic("vote.sync")
+def vote(step: Step) -> None:
+    """Over the member lanes that have not exited."""
+    if not step.on.any():
+        return
+    named = members(step, 2) & step.on
+    votes = step.read(1, "pred")
+    every: Lanes = np.all(votes | ~named, axis=1)
+    some: Lanes = np.any(votes & named, axis=1)
+    if step.instruction.has("ballot"):
+        step.write(((votes & named) << _LANE).sum(axis=1))
+    elif step.instruction.has("all"):
+        step.write(every)
+    elif step.instruction.has("any"):
+        step.write(some)
+    else:
+        step.write(every | ~some)
+
+
+@semantic("activemask")
+def active_mask(step: Step) -> None:
+    """The lanes that execute this instruction together."""
+    step.write(np.full(LANES, int((1 << _LANE[step.on]).sum()), np.uint32))
+
+
+@semantic("bra")
+def branch(step: Step) -> None:
+    target = step.instruction.operands[0]
+    assert isinstance(target, Label)
+    step.warp.pc[step.on] = step.warp.kernel.labels[target.name]
+
+
+@semantic("ret", "exit")
+def leave(step: Step) -> None:
+    step.warp.exit(step.on)
+
+
+@semantic("trap")
+def trap(step: Step) -> None:
+    if step.on.any():
+        raise step.fault("the kernel trapped", int(np.argmax(step.on)))

@@ -1,0 +1,490 @@
+"""PTX kernel -> LLVM IR -> machine code, cached by content.
+
+One IR function runs one warp until it ends or meets a barrier. Lanes at the smallest block index run; where all
+live lanes are known to be together, a branch is a plain jump.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from fa_bench.filecache import FileCache
+from fa_bench.ptx import lower_arith, lower_memory, lower_warp, runtime_driver, runtime_math, runtime_memory
+from fa_bench.ptx.cfg import Block, Flow
+from fa_bench.ptx.emitter import Emitter
+from fa_bench.ptx.isa import PtxError, UnsupportedInstruction
+from fa_bench.ptx.layout import BARRIER, DONE, FAULT, LANES, STOPPED, Context, Queue, Warp
+from fa_bench.ptx.program import Instruction, Kernel
+
+__all__ = ["CACHE", "CompiledKernel", "compile_kernel", "lower_memory", "lower_warp"]
+
+CACHE: Final = FileCache("emulator", 256 << 20)
+LOWERINGS: Final = lower_arith.LOWERINGS
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What Python must know of a compiled kernel; stored beside its code."""
+
+    warp_bytes: int
+    queue_offset: int
+    #: Index of the instruction of each access site.
+    global_sites: list[int]
+    shared_sites: list[int]
+    #: (first instruction, one past the last) of each basic block.
+    blocks: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """Machine code of one kernel. ``engine`` owns it."""
+
+    kernel: Kernel
+    plan: Plan
+    run_ctas: Any
+    engine: Any
+    from_cache: bool
+
+
+def compile_kernel(kernel: Kernel, one_dimensional: bool) -> CompiledKernel:
+    """Compile ``kernel``, or load it from the cache.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    one_dimensional : bool
+        Whether blocks have extent 1 in y and z.
+
+    Raises
+    ------
+    UnsupportedInstruction
+        If an instruction has operands that the emulator does not execute.
+    """
+    key = _key(kernel, one_dimensional)
+    cached = _from_bytes(CACHE.read(key))
+    if cached is not None:
+        plan, code = cached
+    else:
+        text, plan = lower(kernel, one_dimensional)
+        code = _machine_code(text)
+        CACHE.write(key, json.dumps(asdict(plan)).encode() + b"\n" + code)
+    engine = _engine(code)
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    function = prototype(engine.get_function_address("run_ctas"))
+    return CompiledKernel(kernel, plan, function, engine, cached is not None)
+
+
+def _from_bytes(content: bytes | None) -> tuple[Plan, bytes] | None:
+    if content is None:
+        return None
+    head, separator, code = content.partition(b"\n")
+    try:
+        return (Plan(**json.loads(head)), code) if separator and code else None
+    except (ValueError, TypeError):
+        return None  # not ours to read: compile again
+
+
+def _key(kernel: Kernel, one_dimensional: bool) -> str:
+    digest = hashlib.sha256(_identity().encode())
+    digest.update(repr((kernel.name, kernel.params, kernel.shared, one_dimensional)).encode())
+    digest.update("\n".join(i.text for i in kernel.instructions).encode())
+    digest.update(repr((sorted(kernel.labels.items()), sorted(kernel.registers.items()))).encode())
+    return digest.hexdigest()[:32]
+
+
+@functools.cache
+def _identity() -> str:
+    """The code generator, LLVM and the CPU: what else decides the machine code."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    cpu, features = _host()
+    return f"{digest.hexdigest()} {llvmlite.__version__} {llvm.llvm_version_info} {cpu} {features}"
+
+
+@functools.cache
+def _host() -> tuple[str, str]:
+    features = llvm.get_host_cpu_features()
+    features["prefer-256-bit"] = False
+    return llvm.get_host_cpu_name(), features.flatten()
+
+
+@functools.cache
+def _target_machine() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    cpu, features = _host()
+    return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=2, jit=True)
+
+
+def _machine_code(text: str) -> bytes:
+    machine = _target_machine()
+    module = llvm.parse_assembly(text)
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    tuning = llvm.create_pipeline_tuning_options(speed_level=1)
+    builder = llvm.create_pass_builder(machine, tuning)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.add_sroa_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_dead_code_elimination_pass()
+    passes.run(module, builder)
+    code: bytes = machine.emit_object(module)
+    return code
+
+
+def _engine(code: bytes) -> Any:
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine_for_engine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return engine
+
+
+def _target_machine_for_engine() -> Any:
+    """An engine takes ownership of its target machine, so each gets its own."""
+    _target_machine()
+    cpu, features = _host()
+    return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=2, jit=True)
+
+
+def lower(kernel: Kernel, one_dimensional: bool) -> tuple[str, Plan]:
+    """IR text of ``kernel`` with its run-time functions, and its plan."""
+    flow = Flow(kernel, one_dimensional)
+    offsets: dict[str, int] = {}
+    end = Warp.REGISTERS
+    for name in sorted(flow.crossing):
+        offsets[name] = end
+        bits = kernel.registers[name]
+        end += 64 if bits == 1 else LANES * bits // 8
+    queue_offset = -(-end // 64) * 64
+    emitter = Emitter(flow, offsets)
+    body = _Function(emitter).text()
+    uses_queue = "copy_queue" in emitter.runtime
+    # An odd number of lines between warps keeps their states out of the same cache sets.
+    warp_bytes = queue_offset + (Queue.ENTRIES * Queue.SIZE if uses_queue else 0) + 64
+    plan = Plan(
+        warp_bytes,
+        queue_offset,
+        emitter.global_sites,
+        emitter.shared_sites,
+        [(b.start, b.stop) for b in flow.blocks],
+    )
+    return _module(body.replace("QUEUE_OFFSET", str(queue_offset)), emitter, plan), plan
+
+
+def _module(warp: str, e: Emitter, plan: Plan) -> str:
+    functions = [
+        runtime_memory.DECLARATIONS,
+        warp,
+        runtime_driver.driver(plan.warp_bytes, plan.queue_offset),
+        runtime_memory.global_check(),
+        runtime_memory.shared_check(),
+        runtime_memory.copy_queue(),
+        runtime_math.ex2(),
+        runtime_math.lg2(),
+        runtime_math.permute(),
+    ]
+    moves: set[tuple[int, bool]] = set()
+    for name in sorted(e.runtime):
+        word, _, rest = name.partition("_")
+        if word in ("ld", "st"):
+            space, size = rest.split("_")
+            functions.append(runtime_memory.access(space, int(size), word == "st"))
+            moves.add((int(size), word == "st"))
+        elif word == "ldmatrix":
+            functions.append(runtime_math.ldmatrix(int(rest[1]), rest.endswith("trans")))
+        elif name in ("mma_f16", "mma_bf16"):
+            functions.append(runtime_math.multiply(rest))
+            functions.append(runtime_math.expand_a(rest))
+    if any(name.startswith("mma") for name in e.runtime):
+        functions += [runtime_math.expand_c(), runtime_math.collapse_c()]
+    functions += [runtime_memory.move(size, write) for size, write in sorted(moves)]
+    text = "\n".join(functions)
+    vectors = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
+    return (
+        text + "\n" + "\n".join(_intrinsics(text)) + f"\nattributes #0 = {{ nounwind {vectors} }}\n"
+        f"attributes #1 = {{ nounwind noinline {vectors} }}\n"
+    )
+
+
+def _intrinsics(text: str) -> list[str]:
+    """Declarations of the overloaded intrinsics that ``text`` calls."""
+    import re
+
+    found: dict[str, str] = {}
+    for result, name, arguments in re.findall(r"call (\S+|<[^>]+>) @(llvm\.[\w.]+)\((.*)\)$", text, re.M):
+        types = ", ".join(re.findall(r"(?:^|, )(<\d+ x \w+>|float|double|half|i\d+)(?= )", arguments))
+        found[name] = f"declare {result} @{name}({types})"
+    return [line for name, line in sorted(found.items()) if f"@{name}(" not in runtime_memory.DECLARATIONS]
+
+
+class _Function:
+    """Control flow of the warp function around the lowered blocks."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.e = emitter
+        self.flow = emitter.flow
+        self.labels = 0
+        self.resume_points: list[int] = [0]
+
+    def text(self) -> str:
+        for block in self.flow.blocks:
+            self._block(block)
+        self._scheduler()
+        body = self.e.lines
+        head = [
+            "define internal i32 @warp(ptr noalias %ctx, ptr noalias %ws) #0 {",
+            "entry:",
+            *self.e.allocas,
+            "  %active = alloca i32, align 4",
+            "  %live = alloca i32, align 4",
+        ]
+        for name, offset in (
+            ("params", Context.PARAMS),
+            ("gsites", Context.GSITES),
+            ("ssites", Context.SSITES),
+            ("counts", Context.BLOCK_COUNTS),
+            ("stop", Context.STOP),
+        ):
+            head += [
+                f"  %p.{name} = getelementptr i8, ptr %ctx, i64 {offset}",
+                f"  %{name} = load ptr, ptr %p.{name}, align 8",
+            ]
+        head += [
+            f"  %budget = getelementptr i8, ptr %ctx, i64 {Context.BUDGET}",
+            "  %queue = getelementptr i8, ptr %ws, i64 QUEUE_OFFSET",
+            "  %live.0 = load i32, ptr %ws, align 4",
+            "  store i32 %live.0, ptr %live, align 4",
+            "  store i32 %live.0, ptr %active, align 4",
+            f"  %p.resume = getelementptr i8, ptr %ws, i64 {Warp.RESUME}",
+            "  %resume = load i32, ptr %p.resume, align 4",
+            "  switch i32 %resume, label %fault [ "
+            + " ".join(f"i32 {k}, label %b{k}" for k in sorted(set(self.resume_points)))
+            + " ]",
+        ]
+        return "\n".join([*head, *body, "}", ""])
+
+    def _block(self, block: Block) -> None:
+        e, k = self.e, block.index
+        e.begin(block)
+        e.label(f"b{k}")
+        counter = e.field("%counts", 8 * k)
+        old = e.let(f"load i64, ptr {counter}, align 8")
+        e.emit(f"store i64 {e.let(f'add i64 {old}, 1')}, ptr {counter}, align 8")
+        instructions = self.flow.instructions(block)
+        terminator: Instruction | None = None
+        for index, instruction in enumerate(instructions, block.start):
+            e.instruction_index = index
+            if instruction.row.klass == "control" or instruction.row.name in ("bar.sync", "barrier.sync"):
+                terminator = instruction
+                break
+            LOWERINGS[instruction.row.name](e, instruction)
+        if terminator is None:
+            e.flush()
+            if block.stop == len(e.kernel.instructions) and block.start == block.stop:
+                self._exit(None)
+            else:
+                self._goto(k, k + 1)
+        elif terminator.row.op == "bra":
+            self._branch(block, terminator)
+        elif terminator.row.op in ("ret", "exit"):
+            guard = e.guard_mask() if terminator.guard is not None else None
+            e.flush()
+            self._exit(guard)
+            if guard is not None:
+                self._goto(k, k + 1)
+        elif terminator.row.op == "trap":
+            e.flush()
+            self._fault(5)
+        else:
+            self._barrier(block, terminator)
+
+    def _new(self) -> str:
+        self.labels += 1
+        return f"l{self.labels}"
+
+    def _goto(self, source: int, target: int) -> None:
+        """Jump from block ``source`` to ``target`` with the active lanes."""
+        e = self.e
+        if target <= source:
+            left = e.let("load i64, ptr %budget, align 8")
+            left = e.let(f"sub i64 {left}, 1")
+            e.emit(f"store i64 {left}, ptr %budget, align 8")
+            halted = e.let("load volatile i32, ptr %stop, align 4")
+            halted = e.let(f"icmp ne i32 {halted}, 0")
+            spent = e.let(f"icmp slt i64 {left}, 0")
+            on, spent_label, ahead = self._new(), self._new(), self._new()
+            e.emit(f"br i1 {halted}, label %stopped, label %{on}")
+            e.label(on)
+            e.emit(f"br i1 {spent}, label %{spent_label}, label %{ahead}")
+            e.label(spent_label)
+            self._fault(6)
+            e.label(ahead)
+        if source not in self.flow.diverged and target not in self.flow.diverged:
+            e.emit(f"br label %b{target}")
+            return
+        active = e.let("load i32, ptr %active, align 4")
+        live = e.let("load i32, ptr %live, align 4")
+        together = e.let(f"icmp eq i32 {active}, {live}")
+        apart = self._new()
+        e.emit(f"br i1 {together}, label %b{target}, label %{apart}")
+        e.label(apart)
+        self._store_pc(active, target)
+        e.emit("br label %schedule")
+
+    def _store_pc(self, lanes: str, target: int) -> None:
+        e = self.e
+        pointer = e.field("%ws", Warp.PC)
+        old = e.let(f"load <{LANES} x i32>, ptr {pointer}, align 64")
+        chosen = e.let(f"bitcast i32 {lanes} to <{LANES} x i1>")
+        new = e.let(f"select <{LANES} x i1> {chosen}, <{LANES} x i32> splat (i32 {target}), <{LANES} x i32> {old}")
+        e.emit(f"store <{LANES} x i32> {new}, ptr {pointer}, align 64")
+
+    def _branch(self, block: Block, instruction: Instruction) -> None:
+        e, k = self.e, block.index
+        label = instruction.operands[0]
+        target = self.flow.target(label)  # type: ignore[arg-type]  # the parser makes it a Label
+        if instruction.guard is None:
+            e.flush()
+            self._goto(k, target)
+            return
+        condition = e.read(instruction.guard, "i1")
+        active = e.mask()
+        e.flush()
+        taken, fallen = self._new(), self._new()
+        if condition.uniform:
+            e.emit(f"br i1 {condition.name}, label %{taken}, label %{fallen}")
+        else:
+            bits = e.let(f"and i32 {e.let(f'bitcast {condition.typed} to i32')}, {active}")
+            split, some = self._new(), self._new()
+            all_taken = e.let(f"icmp eq i32 {bits}, {active}")
+            e.emit(f"br i1 {all_taken}, label %{taken}, label %{some}")
+            e.label(some)
+            none = e.let(f"icmp eq i32 {bits}, 0")
+            e.emit(f"br i1 {none}, label %{fallen}, label %{split}")
+            e.label(split)
+            rest = e.let(f"xor i32 {bits}, {active}")
+            self._store_pc(rest, k + 1)
+            self._store_pc(bits, target)
+            if target <= k:
+                left = e.let("load i64, ptr %budget, align 8")
+                e.emit(f"store i64 {e.let(f'sub i64 {left}, 1')}, ptr %budget, align 8")
+            e.emit("br label %schedule")
+        e.label(taken)
+        self._goto(k, target)
+        e.label(fallen)
+        self._goto(k, k + 1)
+
+    def _exit(self, guard: str | None) -> None:
+        """The lanes of ``guard`` (all active ones if None) end; falls through with the rest if there is a guard."""
+        e = self.e
+        active = e.let("load i32, ptr %active, align 4")
+        live = e.let("load i32, ptr %live, align 4")
+        gone = guard or active
+        stay = e.let(f"and i32 {live}, {e.let(f'xor i32 {gone}, -1')}")
+        e.emit(f"store i32 {stay}, ptr %live, align 4")
+        finished = e.let(f"icmp eq i32 {stay}, 0")
+        more = self._new()
+        e.emit(f"br i1 {finished}, label %done, label %{more}")
+        e.label(more)
+        if guard is None:
+            e.emit("br label %schedule")
+            return
+        rest = e.let(f"and i32 {active}, {e.let(f'xor i32 {gone}, -1')}")
+        e.emit(f"store i32 {rest}, ptr %active, align 4")
+        left = e.let(f"icmp eq i32 {rest}, 0")
+        on = self._new()
+        e.emit(f"br i1 {left}, label %schedule, label %{on}")
+        e.label(on)
+
+    def _barrier(self, block: Block, instruction: Instruction) -> None:
+        e = self.e
+        if instruction.guard is not None:
+            raise UnsupportedInstruction(instruction.text, instruction.line)
+        number = e.read(instruction.operands[0], "i32")
+        count = e.read(instruction.operands[1], "i32") if len(instruction.operands) > 1 else e.literal(0, "i32")
+        if not number.uniform or not count.uniform:
+            raise UnsupportedInstruction(instruction.text, instruction.line)
+        e.flush()
+        self.resume_points.append(block.index + 1)
+        active = e.let("load i32, ptr %active, align 4")
+        live = e.let("load i32, ptr %live, align 4")
+        together = e.let(f"icmp eq i32 {active}, {live}")
+        whole, part = self._new(), self._new()
+        e.emit(f"br i1 {together}, label %{whole}, label %{part}")
+        e.label(part)
+        self._fault(4)
+        e.label(whole)
+        masked = e.let(f"and i32 {number.name}, 15")
+        for offset, value in (
+            (Warp.LIVE, live),
+            (Warp.RESUME, str(block.index + 1)),
+            (Warp.BARRIER, masked),
+            (Warp.BARRIER_THREADS, count.name),
+        ):
+            e.emit(f"store i32 {value}, ptr {e.field('%ws', offset)}, align 4")
+        e.emit(f"ret i32 {BARRIER}")
+
+    def _fault(self, kind: int) -> None:
+        e = self.e
+        e.emit(f"store i32 {kind}, ptr {e.field('%ctx', Context.FAULT_KIND)}, align 4")
+        e.emit(f"store i32 {e.instruction_index}, ptr {e.field('%ctx', Context.FAULT_SITE)}, align 4")
+        e.emit("br label %fault")
+
+    def _scheduler(self) -> None:
+        e = self.e
+        e.label("schedule")
+        pointer = e.field("%ws", Warp.PC)
+        pcs = e.let(f"load <{LANES} x i32>, ptr {pointer}, align 64")
+        live = e.let("load i32, ptr %live, align 4")
+        alive = e.let(f"bitcast i32 {live} to <{LANES} x i1>")
+        wanted = e.let(f"select <{LANES} x i1> {alive}, <{LANES} x i32> {pcs}, <{LANES} x i32> splat (i32 2147483647)")
+        least = e.let(f"call i32 @llvm.vector.reduce.umin.v32i32(<{LANES} x i32> {wanted})")
+        one = e.let(f"insertelement <{LANES} x i32> poison, i32 {least}, i64 0")
+        wide = e.let(f"shufflevector <{LANES} x i32> {one}, <{LANES} x i32> poison, <{LANES} x i32> zeroinitializer")
+        here = e.let(f"icmp eq <{LANES} x i32> {wanted}, {wide}")
+        bits = e.let(f"bitcast <{LANES} x i1> {here} to i32")
+        e.emit(f"store i32 {bits}, ptr %active, align 4")
+        together = e.let(f"icmp eq i32 {bits}, {live}")
+        cases = []
+        for block in self.flow.blocks:
+            k = block.index
+            cases.append(f"i32 {k}, label %{'b' if k in self.flow.diverged else 's'}{k}")
+        e.emit(f"switch i32 {least}, label %fault [ " + " ".join(cases) + " ]")
+        for block in self.flow.blocks:
+            if block.index not in self.flow.diverged:
+                e.label(f"s{block.index}")
+                e.emit(f"br i1 {together}, label %b{block.index}, label %unproved")
+        e.label("unproved")
+        e.instruction_index = 0
+        self._fault(7)
+        for name, code in (("done", DONE), ("stopped", STOPPED), ("fault", FAULT)):
+            e.label(name)
+            e.emit(f"ret i32 {code}")
+
+
+def check_complete() -> None:
+    """Every ISA row has a lowering or is control flow handled here.
+
+    Raises
+    ------
+    PtxError
+        Naming the rows that lack one.
+    """
+    from fa_bench.ptx.isa import ROWS
+
+    own = {"bra", "ret", "exit", "trap", "bar.sync", "barrier.sync"}
+    missing = [row.name for row in ROWS if row.name not in LOWERINGS and row.name not in own]
+    if missing:
+        raise PtxError(f"ISA rows without a lowering: {', '.join(missing)}.")

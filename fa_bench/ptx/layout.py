@@ -1,0 +1,141 @@
+"""Byte layouts that generated code and Python share: the worker context, warp state, access sites, the queue.
+
+Each class lists offsets in bytes. Generated code addresses fields by these numbers and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LANES: Final = 32
+SECTOR_BYTES: Final = 32
+#: Generic addresses of shared memory are ``SHARED_WINDOW`` + offset.
+SHARED_WINDOW: Final = 1 << 56
+
+
+class Context:
+    """One worker thread's context: launch geometry, memory, counters, fault record."""
+
+    PARAMS: Final = 0  # ptr
+    SHARED: Final = 8  # ptr, shared memory of the CTA that runs
+    BUFFERS: Final = 16  # ptr to nbuffers records (see Buffers)
+    GSITES: Final = 24  # ptr to GlobalSite records
+    SSITES: Final = 32  # ptr to SharedSite records
+    BLOCK_COUNTS: Final = 40  # ptr to u64 per basic block: warps that executed it
+    STOP: Final = 48  # ptr to u32: not zero = stop at the next loop or barrier
+    WARPS: Final = 56  # ptr to the warp states of the CTA
+    BUDGET: Final = 64  # i64: backward jumps that a warp may still take in this CTA
+    BUDGET_START: Final = 72  # i64
+    NBUFFERS: Final = 80  # i32
+    SHARED_SIZE: Final = 84  # i32
+    NTID: Final = 88  # i32 x 3
+    NCTAID: Final = 100  # i32 x 3
+    CTAID: Final = 112  # i32 x 3
+    NWARPS: Final = 124  # i32
+    NTHREADS: Final = 128  # i32
+    FAULT_KIND: Final = 132  # i32, see FAULTS
+    FAULT_SITE: Final = 136  # i32: index of the instruction
+    FAULT_LANE: Final = 140  # i32
+    FAULT_WARP: Final = 144  # i32
+    FAULT_SIZE: Final = 148  # i32
+    FAULT_ADDRESS: Final = 152  # i64
+    ARRIVED: Final = 160  # i32 x 16: threads that arrived at each barrier
+    CTAS_DONE: Final = 224  # i64
+    SIZE: Final = 256
+
+
+class Buffers:
+    """Record of one registered buffer."""
+
+    LOW: Final = 0  # i64
+    HIGH: Final = 8  # i64, one past the end
+    #: u64 x 4: read requests, write requests, read sectors, write sectors.
+    COUNTS: Final = 16
+    SIZE: Final = 48
+
+
+class GlobalSite:
+    """What one global-memory instruction did last, so that the same lane pattern costs a compare."""
+
+    DELTA: Final = 0  # i64 x 32: address minus the first lane's
+    MASK: Final = 256  # i32, 0 = nothing cached
+    ALIGN: Final = 260  # i32: first address mod 32
+    MIN: Final = 264  # i64: smallest delta
+    MAX: Final = 272  # i64: largest delta + access size
+    LOW: Final = 280  # i64: bounds of the buffer
+    HIGH: Final = 288  # i64
+    COUNTS: Final = 296  # ptr to the buffer's counters
+    SECTORS: Final = 304  # i64
+    FLAGS: Final = 312  # i32
+    SIZE: Final = 320
+
+
+class SharedSite:
+    """The same for a shared-memory instruction, with its own counters."""
+
+    DELTA: Final = 0  # i32 x 32
+    MASK: Final = 128  # i32
+    ALIGN: Final = 132  # i32: first address mod 128
+    MIN: Final = 136  # i32
+    MAX: Final = 140  # i32
+    WAVES: Final = 144  # i64
+    PHASES: Final = 152  # i64
+    FLAGS: Final = 160  # i32
+    REQUESTS: Final = 168  # u64
+    WAVEFRONTS: Final = 176  # u64
+    IDEAL: Final = 184  # u64
+    SIZE: Final = 192
+
+
+class Warp:
+    """Head of a warp's state; its registers follow at ``REGISTERS``, its copy queue behind them."""
+
+    LIVE: Final = 0  # i32
+    RESUME: Final = 4  # i32: block to go on with
+    STATE: Final = 8  # i32: 0 ready, 1 waiting, 2 done
+    BARRIER: Final = 12  # i32
+    BARRIER_THREADS: Final = 16  # i32, 0 = all
+    QUEUE_HEAD: Final = 20  # i32
+    QUEUE_TAIL: Final = 24  # i32
+    GROUPS: Final = 28  # i32: committed groups
+    WARP_ID: Final = 32  # i32
+    PC: Final = 64  # i32 x 32
+    TID: Final = 192  # i32 x 32, three times: x, y, z
+    GROUP_END: Final = 576  # i32 x 64
+    REGISTERS: Final = 832
+
+
+class Queue:
+    """One deferred ``cp.async`` of a warp."""
+
+    SRC: Final = 0  # i64 x 32
+    DST: Final = 256  # i32 x 32
+    BYTES: Final = 384  # i32 x 32: bytes to read; the rest is zero-filled
+    MASK: Final = 512  # i32
+    COPY: Final = 516  # i32: bytes to write
+    SIZE: Final = 576
+    ENTRIES: Final = 512
+    GROUPS: Final = 64
+
+
+#: Return codes of generated code.
+DONE: Final = 0
+BARRIER: Final = 1
+FAULT: Final = 2
+STOPPED: Final = 3
+DEADLOCK: Final = 4
+
+#: Contents of FAULT_KIND.
+FAULTS: Final[dict[int, str]] = {
+    1: "is outside every buffer",
+    2: "is not aligned to the access size",
+    3: "is outside shared memory",
+    4: "is reached by part of a warp",
+    5: "trap",
+    6: "ran out of its instruction budget",
+    7: "enters a block with part of its lanes that was proved to be entered by all",
+}
+
+FLAG_OK: Final = 1
+FLAG_CONTIGUOUS: Final = 2
+FLAG_UNIFORM: Final = 4

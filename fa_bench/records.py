@@ -1,0 +1,362 @@
+"""Records: what a sweep leaves on disk, as frozen rows and as CSV.
+
+``records.csv`` holds one `Record` per case, ``traffic.csv`` one `TensorTraffic` per case, kernel, tensor,
+direction, level and source. Fields are the columns, in their order. Text is comma-separated with ``.`` decimals,
+UTF-8 and full precision; an empty cell means "not known" and is never 0 or NaN.
+
+Schema history
+--------------
+1
+    First version.
+
+Columns are only ever added, at the end of their group, together with a new schema number.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import types
+import typing
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final, Generic, Literal, TypeVar
+
+from fa_bench.algorithms.base import Op
+from fa_bench.backends.base import BackendName, Level, TimeSource
+from fa_bench.cases import Direction, DType, Layout
+from fa_bench.errors import UsageError
+
+SCHEMA_VERSION: Final = 1
+
+Status = Literal["ok", "oom", "skipped", "unsupported", "error", "invalid_timing", "wrong_result", "interrupted"]
+Source = Literal["model", "emulated", "measured"]
+
+STATUSES: Final[tuple[Status, ...]] = typing.get_args(Status)
+#: Rows that make a sweep exit with 1. A case that cannot run here (oom, skipped, unsupported) is no failure.
+FAILED_STATUSES: Final[frozenset[Status]] = frozenset({"error", "invalid_timing", "wrong_result"})
+
+_SIZES = frozenset({"schema", "batch", "heads_q", "heads_kv", "seq_q", "seq_kv", "head_dim", "time_samples"})
+_TIMES = frozenset({"time_ms", "time_p20_ms", "time_p80_ms", "roofline_ms"})
+_SIGNED = frozenset({"temperature_c", "seed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One row of ``records.csv``: one case, run or not. Byte columns are bytes, never elements.
+
+    Raises
+    ------
+    ValueError
+        Naming the column and its value, when a value cannot be: a negative time, NaN, an unknown status, a time
+        without its source, a row that says ``ok`` without an error figure.
+    """
+
+    # identity
+    schema: int = SCHEMA_VERSION
+    run_id: str
+    case_id: str
+    timestamp: str
+    impl: str
+    impl_version: str | None = None
+    backend: BackendName
+    device: str
+    gpu: str | None = None
+    dtype: DType
+    direction: Direction
+    layout: Layout
+    batch: int
+    heads_q: int
+    heads_kv: int
+    seq_q: int
+    seq_kv: int
+    head_dim: int
+    causal: bool
+    window_left: int | None = None
+    window_right: int | None = None
+    dropout_p: float = 0.0
+    block_m: int | None = None
+    block_n: int | None = None
+    stages: int | None = None
+    num_warps: int | None = None
+    seed: int
+    # outcome
+    status: Status
+    status_reason: str | None = None
+    # time
+    time_ms: float | None = None
+    time_p20_ms: float | None = None
+    time_p80_ms: float | None = None
+    time_samples: int | None = None
+    time_source: TimeSource | None = None
+    l2_state: Literal["cold", "warm"] | None = None
+    launch_bound: bool | None = None
+    noisy: bool | None = None
+    throttled: bool | None = None
+    compile_ms: float | None = None
+    # work
+    flops_nominal: int | None = None
+    flops_executed: int | None = None
+    exp_count: int | None = None
+    tflops: float | None = None
+    # bytes
+    global_read_bytes_model: int | None = None
+    global_write_bytes_model: int | None = None
+    global_read_bytes_emulated: int | None = None
+    global_write_bytes_emulated: int | None = None
+    global_read_bytes_measured: int | None = None
+    global_write_bytes_measured: int | None = None
+    l2_read_bytes_model: int | None = None
+    l2_write_bytes_model: int | None = None
+    l2_read_bytes_emulated: int | None = None
+    l2_write_bytes_emulated: int | None = None
+    l2_read_bytes_measured: int | None = None
+    l2_write_bytes_measured: int | None = None
+    dram_read_bytes_model: int | None = None
+    dram_write_bytes_model: int | None = None
+    dram_read_bytes_emulated: int | None = None
+    dram_write_bytes_emulated: int | None = None
+    dram_read_bytes_measured: int | None = None
+    dram_write_bytes_measured: int | None = None
+    compulsory_read_bytes: int | None = None
+    compulsory_write_bytes: int | None = None
+    emulated_fraction: float | None = None
+    # memory
+    mem_peak_bytes: int | None = None
+    mem_source: str | None = None
+    nvml_mem_peak_bytes: int | None = None
+    # device
+    power_w: float | None = None
+    energy_mj: float | None = None
+    sm_clock_mhz: float | None = None
+    mem_clock_mhz: float | None = None
+    temperature_c: float | None = None
+    throttle_reasons: str | None = None
+    # compiler
+    nvrtc_version: str | None = None
+    registers: int | None = None
+    smem_bytes: int | None = None
+    spill_bytes: int | None = None
+    blocks_per_sm: int | None = None
+    # prediction
+    roofline_ms: float | None = None
+    roofline_limiter: str | None = None
+    arithmetic_intensity: float | None = None
+    # error
+    max_abs_err: float | None = None
+    rel_err: float | None = None
+    err_reference: str | None = None
+
+    def __post_init__(self) -> None:
+        RECORDS.check(self)
+        if (self.time_ms is None) != (self.time_source is None):
+            raise ValueError(f"time_ms is {self.time_ms} but time_source is {self.time_source}: one needs the other")
+        if self.time_ms is not None:
+            if self.backend == "emulator":
+                raise ValueError(f"time_ms is {self.time_ms} on the emulator, whose own run time is no GPU time")
+            low, high = self.time_p20_ms, self.time_p80_ms
+            if low is None or high is None or not low <= self.time_ms <= high:
+                raise ValueError(f"time_ms is {self.time_ms}, outside time_p20_ms {low} and time_p80_ms {high}")
+        if self.status == "ok" and (self.max_abs_err is None or self.err_reference is None):
+            raise ValueError("status is 'ok' but max_abs_err or err_reference is not known: ok means verified")
+        if self.status != "ok" and self.status_reason is None:
+            raise ValueError(f"status is {self.status!r} but status_reason is empty")
+        if self.emulated_fraction is not None and not 0 < self.emulated_fraction <= 1:
+            raise ValueError(f"emulated_fraction must be above 0 and at most 1, not {self.emulated_fraction}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorTraffic:
+    """One row of ``traffic.csv``: the bytes that one kernel moves for one tensor, at one level, by one source."""
+
+    case_id: str
+    kernel: str
+    tensor: str
+    op: Op
+    level: Level
+    source: Source
+    bytes: int
+
+    def __post_init__(self) -> None:
+        TRAFFIC.check(self)
+
+
+Row = TypeVar("Row", Record, TensorTraffic)
+
+
+@dataclass(frozen=True, slots=True)
+class CsvContent(Generic[Row]):
+    """Rows of a file, and what could not be read of it.
+
+    ``malformed`` has one sentence per complete row that is no valid row; ``truncated`` says that the file ends
+    inside a row, which was left out.
+    """
+
+    rows: tuple[Row, ...]
+    malformed: tuple[str, ...] = ()
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    kind: type
+    optional: bool
+    choices: tuple[str, ...]
+
+    def checked(self, value: Any) -> Any:
+        """``value`` as the column holds it; ValueError naming the column and the value otherwise."""
+        if value is None:
+            if not self.optional:
+                raise ValueError(f"{self.name} must be known")
+            return None
+        if self.kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not self.kind:
+            raise ValueError(f"{self.name} must be {self.kind.__name__}, not {value!r}")
+        if self.kind is str:
+            if not value:
+                raise ValueError(f"{self.name} must not be empty text; None means not known")
+            if self.choices and value not in self.choices:
+                raise ValueError(f"{self.name} must be one of {', '.join(self.choices)}, not {value!r}")
+        elif isinstance(value, int | float) and self.kind is not bool:
+            if not math.isfinite(value):
+                raise ValueError(f"{self.name} must be finite, not {value}")
+            if self.name in _TIMES and value <= 0:
+                raise ValueError(f"{self.name} must be above 0, not {value}")
+            if value < (1 if self.name in _SIZES else 0) and self.name not in _SIGNED:
+                raise ValueError(f"{self.name} must be at least {int(self.name in _SIZES)}, not {value}")
+        return value
+
+    def format(self, value: Any) -> str:
+        if value is None:
+            return ""
+        if self.kind is bool:
+            return "true" if value else "false"
+        return value if self.kind is str else repr(value)
+
+    def parse(self, cell: str) -> Any:
+        if not cell:
+            return None
+        if self.kind is bool:
+            if cell not in ("true", "false"):
+                raise ValueError(f"{self.name} must be true or false, not {cell!r}")
+            return cell == "true"
+        try:
+            return self.kind(cell)
+        except ValueError:
+            raise ValueError(f"{self.name} must be {self.kind.__name__}, not {cell!r}") from None
+
+
+def _column(name: str, hint: Any) -> _Column:
+    optional = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+    if optional:
+        (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
+    if typing.get_origin(hint) is Literal:
+        return _Column(name, str, optional, typing.get_args(hint))
+    return _Column(name, hint, optional, ())
+
+
+class CsvTable(Generic[Row]):
+    """The CSV form of a row type: one column per field, in the order of the fields."""
+
+    def __init__(self, row_type: type[Row]) -> None:
+        hints = typing.get_type_hints(row_type)
+        self._row_type: type[Row] = row_type
+        self._columns = tuple(_column(f.name, hints[f.name]) for f in fields(row_type))
+        self.columns: tuple[str, ...] = tuple(c.name for c in self._columns)
+
+    def check(self, row: Row) -> None:
+        """Check every column of ``row``, turning whole numbers into floats where the column is one."""
+        for column in self._columns:
+            object.__setattr__(row, column.name, column.checked(getattr(row, column.name)))
+
+    @property
+    def header(self) -> str:
+        """The first line of the file, with its line end."""
+        return _csv_line(self.columns)
+
+    def line(self, row: Row) -> str:
+        """``row`` as text, with its line end. Independent of the locale; floats keep every digit."""
+        return _csv_line([column.format(getattr(row, column.name)) for column in self._columns])
+
+    def parse(self, cells: Sequence[str]) -> Row:
+        """The row that ``cells`` hold; ValueError says what is wrong with them."""
+        if len(cells) != len(self._columns):
+            raise ValueError(f"{len(cells)} cells where there are {len(self._columns)} columns")
+        return self._row_type(
+            **{column.name: column.parse(cell) for column, cell in zip(self._columns, cells, strict=True)}
+        )
+
+    def read(self, path: Path) -> CsvContent[Row]:
+        """Read a file of this table; a row that the end of the file cuts off is left out.
+
+        Raises
+        ------
+        UsageError
+            If the file cannot be read or has other columns.
+        """
+        try:
+            text = path.read_bytes().decode("utf-8-sig", errors="replace")
+        except OSError as error:
+            raise UsageError(f"Cannot read {path}: {error.strerror}.") from error
+        lines, truncated = _complete_rows(text)
+        if not lines:
+            return CsvContent((), truncated=truncated)
+        self._check_header(path, _cells(lines[0]))
+        rows: list[Row] = []
+        malformed: list[str] = []
+        for number, line in enumerate(lines[1:], start=2):
+            try:
+                rows.append(self.parse(_cells(line)))
+            except ValueError as error:
+                malformed.append(f"row {number}: {error}")
+        return CsvContent(tuple(rows), tuple(malformed), truncated)
+
+    def _check_header(self, path: Path, header: Sequence[str]) -> None:
+        if tuple(header) == self.columns:
+            return
+        missing = [name for name in self.columns if name not in header]
+        unknown = [name for name in header if name not in self.columns]
+        what = "; ".join(
+            text
+            for text in (
+                f"missing: {', '.join(missing[:4])}" if missing else "",
+                f"unknown: {', '.join(unknown[:4])}" if unknown else "",
+            )
+            if text
+        )
+        raise UsageError(
+            f"{path} has other columns than schema {SCHEMA_VERSION} ({what or 'in another order'}).",
+            hint="Use the version of fa-bench that wrote it, or write to another folder.",
+        )
+
+
+def _csv_line(cells: Iterable[str]) -> str:
+    buffer = io.StringIO()
+    # The csv module quotes only what its line end holds: with "\r\n" a name with either survives.
+    csv.writer(buffer, lineterminator="\r\n").writerow(cells)
+    return buffer.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _cells(line: str) -> list[str]:
+    return next(csv.reader(io.StringIO(line, newline="")), [])
+
+
+def _complete_rows(text: str) -> tuple[list[str], bool]:
+    """Rows that end in a line end outside quotes, and whether something incomplete follows them."""
+    rows: list[str] = []
+    pending = ""
+    for piece in text.split("\n")[:-1]:
+        pending += piece + "\n"
+        # A quote inside a quoted cell is doubled, so outside quotes their number is even.
+        if pending.count('"') % 2 == 0:
+            rows.append(pending)
+            pending = ""
+    return rows, bool(pending or text.rpartition("\n")[2])
+
+
+RECORDS: Final[CsvTable[Record]] = CsvTable(Record)
+TRAFFIC: Final[CsvTable[TensorTraffic]] = CsvTable(TensorTraffic)

@@ -1,0 +1,315 @@
+"""Tables of bytes: what the model predicts for each tensor, what was counted, and what the papers' formulas say.
+
+Everything is made from records and their traffic rows. The level is global traffic throughout: 32-byte sectors
+that the kernels' instructions ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fa_bench.cases import ITEMSIZE
+from fa_bench.model import bounds, gpus
+from fa_bench.records import Record, Source, TensorTraffic
+from fa_bench.report.names import record_name
+from fa_bench.report.tables import UNKNOWN, Column, Table
+from fa_bench.units import format_bytes, format_count, format_ms, format_ratio
+
+#: Version of the JSON document, described in docs/cli.md.
+SCHEMA: Final = 1
+
+_FORMULAS: Final[Mapping[str, str]] = {
+    "standard": "4·N² + 4·N·d",
+    "flash1": "2·N·d + Tc·N·(3·d + 4)",
+    "flash2": "2·N·d + 2·Tr·N·d + N",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficLine:
+    """Global bytes of one kernel, tensor and direction; ``counted_bytes`` is None where nothing was counted."""
+
+    kernel: str
+    tensor: str
+    op: str
+    predicted_bytes: int
+    counted_bytes: int | None
+
+    @property
+    def difference_bytes(self) -> int | None:
+        """Counted less predicted."""
+        return None if self.counted_bytes is None else self.counted_bytes - self.predicted_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CaseTraffic:
+    """One case: its record and its traffic, line by line.
+
+    ``source`` is ``emulated`` or ``measured``, None where nothing was counted.
+    """
+
+    record: Record
+    lines: tuple[TrafficLine, ...]
+    source: Source | None
+
+    @property
+    def equal(self) -> bool:
+        """Whether every line that was counted is as predicted."""
+        return not any(line.difference_bytes for line in self.lines)
+
+    def total(self, op: str) -> int:
+        """Predicted bytes read or written."""
+        return sum(line.predicted_bytes for line in self.lines if line.op == op)
+
+    @property
+    def total_bytes(self) -> int:
+        """Predicted bytes, both directions."""
+        return self.total("read") + self.total("write")
+
+
+def case_traffic(record: Record, traffic: Sequence[TensorTraffic]) -> CaseTraffic:
+    """Pair the predicted and the counted rows of one case.
+
+    A tensor that was counted but not predicted, or the other way round, is a line with 0 on the other side.
+
+    Parameters
+    ----------
+    record : Record
+    traffic : sequence of TensorTraffic
+        Rows of this case, of any level and source.
+    """
+    by_source: dict[str, dict[tuple[str, str, str], int]] = {}
+    for row in traffic:
+        if row.level == "global" and row.case_id == record.case_id:
+            by_source.setdefault(row.source, {})[row.kernel, row.tensor, row.op] = row.bytes
+    predicted = by_source.get("model", {})
+    source: Source | None = next((s for s in ("measured", "emulated") if s in by_source), None)
+    counted = by_source[source] if source is not None else {}
+    lines = tuple(
+        TrafficLine(*key, predicted.get(key, 0), None if source is None else counted.get(key, 0))
+        for key in dict.fromkeys([*predicted, *counted])
+    )
+    return CaseTraffic(record, lines, source)
+
+
+def case_table(case: CaseTraffic) -> Table:
+    """The table of one case."""
+    counted = case.source or "counted"
+    rows = [
+        (
+            line.kernel,
+            line.tensor,
+            line.op,
+            format_count(line.predicted_bytes),
+            UNKNOWN if line.counted_bytes is None else format_count(line.counted_bytes),
+            _difference(line.difference_bytes),
+        )
+        for line in case.lines
+    ]
+    columns = (
+        Column("kernel", width=20),
+        Column("tensor", width=6),
+        Column("op", width=5),
+        Column("predicted B", "right", 15),
+        Column(f"{counted} B", "right", 15),
+        Column("difference", "right", 12),
+    )
+    note = "" if case.record.status == "ok" else f"{case.record.status}: {case.record.status_reason}"
+    return Table(_title(case.record), columns, tuple(rows), note)
+
+
+def totals_tables(cases: Sequence[CaseTraffic]) -> tuple[Table, ...]:
+    """One table per shape: totals of each implementation, the papers' formula, the ratio standard : it."""
+    shapes: dict[str, list[CaseTraffic]] = {}
+    for case in cases:
+        shapes.setdefault(record_name(case.record).shape(), []).append(case)
+    return tuple(_totals(shape, group) for shape, group in shapes.items())
+
+
+def _totals(shape: str, cases: Sequence[CaseTraffic]) -> Table:
+    standard = _standard_bytes(cases)
+    rows = []
+    for case in cases:
+        paper = paper_bytes(case.record)
+        rows.append(
+            (
+                record_name(case.record).impl,
+                format_bytes(case.total("read")),
+                format_bytes(case.total("write")),
+                format_bytes(case.total_bytes),
+                UNKNOWN if paper is None else format_bytes(paper),
+                UNKNOWN if standard is None else format_ratio(standard / case.total_bytes),
+                UNKNOWN if case.record.roofline_ms is None else format_ms(case.record.roofline_ms),
+            )
+        )
+    columns = (
+        Column("implementation"),
+        Column("read", "right"),
+        Column("written", "right"),
+        Column("total", "right"),
+        Column("paper", "right"),
+        Column("std : it", "right"),
+        Column("roofline", "right"),
+    )
+    return Table(f"Totals, {shape}", columns, tuple(rows), _totals_note(cases[0].record))
+
+
+def _totals_note(record: Record) -> str:
+    parts = []
+    if record.compulsory_read_bytes is not None and record.compulsory_write_bytes is not None:
+        read, written = format_bytes(record.compulsory_read_bytes), format_bytes(record.compulsory_write_bytes)
+        parts.append(f"Compulsory: {read} read, {written} written.")
+    parts.append(
+        "paper: elements that the papers' algorithms move, times the element size; no mask, no sectors: "
+        + "; ".join(f"{impl} {formula}" for impl, formula in _FORMULAS.items())
+        + "."
+    )
+    theorem = theorem2(record)
+    if theorem is not None:
+        parts.append(
+            f"Theorem 2 of FlashAttention, N²d²/M with M = {format_bytes(theorem.sram_bytes)}: "
+            f"{format_bytes(theorem.bytes_m_in_elements)} with M in elements, "
+            f"{format_bytes(theorem.bytes_m_in_bytes)} with M in bytes."
+        )
+    return "\n".join(parts)
+
+
+def paper_bytes(record: Record) -> int | None:
+    """What the implementation's paper counts, in bytes of the record's type; None where there is no formula."""
+    elements = _paper_elements(record)
+    return None if elements is None else elements.total * _slices(record) * ITEMSIZE[record.dtype]
+
+
+def _paper_elements(record: Record) -> bounds.Elements | None:
+    size = (record.seq_q, record.seq_kv, record.head_dim)
+    if record.impl == "standard":
+        return bounds.standard(*size)
+    if record.impl == "flash1" and record.block_n is not None:
+        return bounds.flash1(*size, record.block_n)
+    if record.impl == "flash2" and record.block_m is not None:
+        return bounds.flash2(*size, record.block_m)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Theorem2:
+    """N²d²/M of the first paper in bytes, with M as the paper means it and as it is often misread."""
+
+    sram_bytes: int
+    bytes_m_in_elements: int
+    bytes_m_in_bytes: int
+
+
+def theorem2(record: Record) -> Theorem2 | None:
+    """Theorem 2 for the record's shape and target GPU, constant 1; None without a target."""
+    if record.gpu is None:
+        return None
+    sram_bytes = gpus.get(record.gpu).smem_per_block_bytes
+    itemsize = ITEMSIZE[record.dtype]
+    size = (record.seq_q, record.seq_kv, record.head_dim)
+    scale = _slices(record) * itemsize
+    return Theorem2(
+        sram_bytes,
+        round(scale * bounds.flash1_theorem2(*size, bounds.sram_elements(sram_bytes, itemsize))),
+        round(scale * bounds.flash1_theorem2_m_in_bytes(*size, sram_bytes)),
+    )
+
+
+def _slices(record: Record) -> int:
+    return record.batch * record.heads_q
+
+
+def _standard_bytes(cases: Sequence[CaseTraffic]) -> int | None:
+    """Bytes of standard attention; of several tiles the best."""
+    return min((case.total_bytes for case in cases if case.record.impl == "standard"), default=None)
+
+
+def _title(record: Record) -> str:
+    name = record_name(record)
+    return f"{name.impl}, {name.shape()}"
+
+
+def _difference(nbytes: int | None) -> str:
+    if nbytes is None:
+        return UNKNOWN
+    return f"{nbytes:+,}" if nbytes else "0"
+
+
+def flat_rows(cases: Sequence[CaseTraffic]) -> list[dict[str, object]]:
+    """One row per case, kernel, tensor and direction, for CSV."""
+    return [
+        {
+            **_identity(case.record),
+            "kernel": line.kernel,
+            "tensor": line.tensor,
+            "op": line.op,
+            "predicted_bytes": line.predicted_bytes,
+            "counted_bytes": line.counted_bytes,
+            "difference_bytes": line.difference_bytes,
+            "source": case.source,
+        }
+        for case in cases
+        for line in case.lines
+    ]
+
+
+def document(cases: Sequence[CaseTraffic]) -> dict[str, Any]:
+    """The JSON document; its fields are described in docs/cli.md."""
+    by_shape: dict[str, list[CaseTraffic]] = {}
+    for case in cases:
+        by_shape.setdefault(record_name(case.record).shape(), []).append(case)
+    standard = {shape: _standard_bytes(group) for shape, group in by_shape.items()}
+    return {
+        "schema": SCHEMA,
+        "equal": all(case.equal for case in cases),
+        "cases": [_case_document(case, standard[record_name(case.record).shape()]) for case in cases],
+    }
+
+
+def _case_document(case: CaseTraffic, standard_bytes: int | None) -> dict[str, Any]:
+    record = case.record
+    theorem = theorem2(record)
+    ratio = None if standard_bytes is None or not case.total_bytes else standard_bytes / case.total_bytes
+    return {
+        **_identity(record),
+        "status": record.status,
+        "status_reason": record.status_reason,
+        "source": case.source,
+        "emulated_fraction": record.emulated_fraction,
+        "traffic": [
+            {
+                "kernel": line.kernel,
+                "tensor": line.tensor,
+                "op": line.op,
+                "predicted_bytes": line.predicted_bytes,
+                "counted_bytes": line.counted_bytes,
+                "difference_bytes": line.difference_bytes,
+            }
+            for line in case.lines
+        ],
+        "read_bytes": case.total("read"),
+        "write_bytes": case.total("write"),
+        "total_bytes": case.total_bytes,
+        "compulsory_read_bytes": record.compulsory_read_bytes,
+        "compulsory_write_bytes": record.compulsory_write_bytes,
+        "paper": {
+            "formula": _FORMULAS.get(record.impl),
+            "bytes": paper_bytes(record),
+            "theorem2_sram_bytes": None if theorem is None else theorem.sram_bytes,
+            "theorem2_bytes": None if theorem is None else theorem.bytes_m_in_elements,
+            "theorem2_bytes_m_in_bytes": None if theorem is None else theorem.bytes_m_in_bytes,
+        },
+        "standard_ratio": ratio,
+        "roofline_ms": record.roofline_ms,
+        "roofline_limiter": record.roofline_limiter,
+    }
+
+
+def _identity(record: Record) -> dict[str, object]:
+    names = (
+        "case_id", "impl", "gpu", "dtype", "layout", "batch", "heads_q", "heads_kv", "seq_q", "seq_kv", "head_dim",
+        "causal", "block_m", "block_n", "stages", "num_warps",
+    )  # fmt: skip
+    return {name: getattr(record, name) for name in names}

@@ -1,0 +1,336 @@
+"""The run folder: rows are on disk before the next case starts, and a killed sweep can go on.
+
+A folder holds ``run.json`` (what the run is), ``records.csv``, ``traffic.csv`` and ``samples.jsonl``. The line in
+``records.csv`` is the commit point of a case: traffic and samples are written and flushed before it, so whatever a
+kill leaves without its record is an orphan that readers ignore and that resuming removes. Lines are appended whole;
+everything else is written beside its target and renamed over it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from fa_bench.errors import FaBenchError, UsageError
+from fa_bench.records import RECORDS, TRAFFIC, Record, Status, TensorTraffic
+from fa_bench.sweep.manifest import Manifest
+
+MANIFEST_NAME: Final = "run.json"
+RECORDS_NAME: Final = "records.csv"
+TRAFFIC_NAME: Final = "traffic.csv"
+SAMPLES_NAME: Final = "samples.jsonl"
+_NAMES: Final = (MANIFEST_NAME, RECORDS_NAME, TRAFFIC_NAME, SAMPLES_NAME)
+
+#: Where runs go if no folder is given, below the working directory.
+RESULTS: Final = Path("results")
+
+#: Rows that resuming runs again; the others say what would come out again.
+REDO: Final[frozenset[Status]] = frozenset({"error", "interrupted", "invalid_timing"})
+
+#: (case_id, backend). The rest of the resume key — device, target GPU, versions of tool and NVRTC — is the
+#: manifest's identity, which is one for all rows of a folder.
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseSamples:
+    """Raw times of one case in ms, in the order they were taken: one line of ``samples.jsonl``."""
+
+    case_id: str
+    backend: str
+    source: str
+    l2_state: str | None
+    times_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunData:
+    """A run folder as read: only what belongs to a record, and what could not be read."""
+
+    manifest: Manifest
+    records: tuple[Record, ...]
+    traffic: tuple[TensorTraffic, ...]
+    samples: tuple[CaseSamples, ...]
+    malformed: tuple[str, ...] = ()
+
+
+def read_run(folder: Path) -> RunData:
+    """Read a run folder, finished or not.
+
+    Raises
+    ------
+    UsageError
+        If it is no run folder, or a file has other columns.
+    """
+    manifest = Manifest.read(folder / MANIFEST_NAME)
+    records = RECORDS.read(folder / RECORDS_NAME) if (folder / RECORDS_NAME).exists() else None
+    rows = {key_of(record): record for record in records.rows} if records is not None else {}
+    case_ids = {case_id for case_id, _ in rows}
+    traffic = TRAFFIC.read(folder / TRAFFIC_NAME).rows if (folder / TRAFFIC_NAME).exists() else ()
+    return RunData(
+        manifest,
+        tuple(rows.values()),
+        tuple(row for row in traffic if row.case_id in case_ids),
+        tuple(line for line in _read_samples(folder / SAMPLES_NAME) if line.case_id in case_ids),
+        () if records is None else records.malformed,
+    )
+
+
+def key_of(record: Record) -> Key:
+    """The part of a record's resume key that is its own."""
+    return record.case_id, record.backend
+
+
+class Journal:
+    """A run folder that is open for appending. Use it as a context manager.
+
+    Attributes
+    ----------
+    folder : Path
+    manifest : Manifest
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, kept: Sequence[Record] = ()) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self._rows = {key_of(record): record for record in kept}
+        self._traffic = _Appender(folder / TRAFFIC_NAME)
+        self._samples = _Appender(folder / SAMPLES_NAME)
+        self._records = _Appender(folder / RECORDS_NAME)
+
+    @classmethod
+    def create(cls, folder: Path, manifest: Manifest) -> Self:
+        """Start a run in ``folder``, which is made if need be.
+
+        Raises
+        ------
+        UsageError
+            If the folder already holds a run or cannot be written.
+        """
+        there = [name for name in _NAMES if (folder / name).exists()]
+        if there:
+            raise UsageError(
+                f"{folder} already holds a run ({there[0]}).",
+                hint="Add --resume to go on with it, or choose another folder.",
+            )
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            replace_text(folder / MANIFEST_NAME, manifest.to_json())
+            replace_text(folder / RECORDS_NAME, RECORDS.header)
+            replace_text(folder / TRAFFIC_NAME, TRAFFIC.header)
+            replace_text(folder / SAMPLES_NAME, "")
+            return cls(folder, manifest)
+        except OSError as error:
+            raise UsageError(f"Cannot write to {folder}: {error.strerror}.", hint="Give another --out.") from error
+
+    @classmethod
+    def resume(cls, folder: Path, manifest: Manifest, planned: Collection[Key]) -> Self:
+        """Go on with the run in ``folder``.
+
+        Rows of ``planned`` cases that failed or were interrupted, rows that cannot be read, and whatever has no
+        record are removed, so that they run again; all others stay.
+
+        Parameters
+        ----------
+        folder : Path
+        manifest : Manifest
+            Of the run that goes on; its identity must be the one of the folder.
+        planned : collection of (case_id, backend)
+
+        Raises
+        ------
+        UsageError
+            If the folder holds a run of another device, target GPU or version, a file with other columns, or cannot
+            be written.
+        """
+        data = read_run(folder)
+        different = data.manifest.identity.difference(manifest.identity)
+        if different is not None:
+            raise UsageError(
+                f"{folder} holds another sweep: {different}.",
+                hint="Rows of different runs are never mixed: choose another folder, or leave out --resume.",
+            )
+        kept = [r for r in data.records if r.status not in REDO or key_of(r) not in planned]
+        case_ids = {record.case_id for record in kept}
+        continued = data.manifest.resumed_by(manifest)
+        try:
+            replace_text(folder / MANIFEST_NAME, continued.to_json())
+            replace_text(folder / RECORDS_NAME, RECORDS.header + "".join(map(RECORDS.line, kept)))
+            traffic = (TRAFFIC.line(row) for row in data.traffic if row.case_id in case_ids)
+            replace_text(folder / TRAFFIC_NAME, TRAFFIC.header + "".join(traffic))
+            samples = (_sample_line(line) for line in data.samples if line.case_id in case_ids)
+            replace_text(folder / SAMPLES_NAME, "".join(samples))
+            return cls(folder, continued, kept)
+        except OSError as error:
+            raise UsageError(f"Cannot write to {folder}: {error.strerror}.") from error
+
+    def holds(self, key: Key) -> bool:
+        """Whether the folder has a row for this case that stays."""
+        return key in self._rows
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """The rows on disk: those that a resumed sweep keeps, then those appended."""
+        return tuple(self._rows.values())
+
+    def append(self, record: Record, traffic: Iterable[TensorTraffic] = (), samples: CaseSamples | None = None) -> None:
+        """Write one case: all of it is on disk when this returns, and none of it counts when it raises.
+
+        Raises
+        ------
+        FaBenchError
+            If the disk refuses.
+        """
+        files = (self._traffic, self._samples, self._records)
+        sizes = [file.size for file in files]
+        try:
+            self._traffic.append("".join(map(TRAFFIC.line, traffic)))
+            self._samples.append("" if samples is None else _sample_line(samples))
+            self._records.append(RECORDS.line(record))
+            self._rows[key_of(record)] = record
+        except BaseException as error:
+            for file, size in zip(files, sizes, strict=True):
+                file.truncate(size)
+            self._rows.pop(key_of(record), None)
+            if isinstance(error, OSError):
+                raise FaBenchError(
+                    f"Cannot write to {self.folder}: {error.strerror}.",
+                    hint="What finished before is kept; --resume goes on with it.",
+                ) from error
+            raise
+
+    def finish(self, timestamp: str) -> None:
+        """Note in ``run.json`` that every planned case has its row."""
+        self.manifest = self.manifest.finished_at(timestamp)
+        replace_text(self.folder / MANIFEST_NAME, self.manifest.to_json())
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in (self._traffic, self._samples, self._records):
+            file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_journal(out: Path | None, manifest: Manifest, planned: Collection[Key], *, resume: bool = False) -> Journal:
+    """Open the folder of a sweep: a new one, or the one to go on with.
+
+    Parameters
+    ----------
+    out : Path, optional
+        The folder; by default ``results/<run_id>``, or with ``resume`` the newest unfinished one in ``results``.
+    manifest : Manifest
+    planned : collection of (case_id, backend)
+    resume : bool
+        Go on with what the folder holds; one that holds no run starts anew.
+
+    Raises
+    ------
+    UsageError
+        If the folder cannot be used, or there is none to go on with.
+    """
+    if not resume:
+        return Journal.create(out or RESULTS / manifest.run_id, manifest)
+    folder = out or newest_unfinished(RESULTS)
+    if folder is None:
+        raise UsageError(f"No unfinished run in {RESULTS} to go on with.", hint="Give its folder with --out.")
+    if (folder / MANIFEST_NAME).exists():
+        return Journal.resume(folder, manifest, planned)
+    return Journal.create(folder, manifest)
+
+
+def newest_unfinished(results: Path) -> Path | None:
+    """The run folder in ``results`` that was started last and is not finished, or None."""
+    unfinished: list[tuple[str, Path]] = []
+    for path in results.glob(f"*/{MANIFEST_NAME}"):
+        try:
+            manifest = Manifest.read(path)
+        except UsageError:
+            continue  # what cannot be read cannot be resumed either
+        if manifest.finished is None:
+            unfinished.append((manifest.created, path.parent))
+    return max(unfinished, default=("", None))[1]
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` so that readers see the old file or the whole new one, never a part."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(_encoded(text))
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+class _Appender:
+    """A file that grows by whole lines, each on disk when `append` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+        self.size = self._file.seek(0, os.SEEK_END)
+
+    def append(self, text: str) -> None:
+        left = memoryview(_encoded(text))
+        if not left:
+            return
+        grown = self.size + len(left)
+        while left:
+            left = left[self._file.write(left) :]
+        os.fsync(self._file.fileno())
+        self.size = grown
+
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+        self.size = size
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _encoded(text: str) -> bytes:
+    # A name from the system can hold bytes that are no UTF-8; a file must not end for that.
+    return text.encode("utf-8", errors="backslashreplace")
+
+
+def _sample_line(samples: CaseSamples) -> str:
+    line = {
+        "case_id": samples.case_id,
+        "backend": samples.backend,
+        "source": samples.source,
+        "l2_state": samples.l2_state,
+        "times_ms": list(samples.times_ms),
+    }
+    return json.dumps(line) + "\n"
+
+
+def _read_samples(path: Path) -> list[CaseSamples]:
+    if not path.exists():
+        return []
+    samples = []
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
+        try:
+            samples.append(_sample(json.loads(line)))
+        except (ValueError, KeyError, TypeError):
+            continue  # the record stands without its raw times
+    return samples
+
+
+def _sample(line: Mapping[str, Any]) -> CaseSamples:
+    return CaseSamples(
+        str(line["case_id"]),
+        str(line["backend"]),
+        str(line["source"]),
+        line["l2_state"],
+        tuple(float(time_ms) for time_ms in line["times_ms"]),
+    )

@@ -1,0 +1,291 @@
+"""From axes to cases: what a sweep will run, in which order, and what it skips and why.
+
+Planning runs nothing. It asks an algorithm what it can do on the target GPU, and a backend how much memory a case
+would take and how much is free, so that ``--dry-run`` and the sweep itself see the same plan.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, TypeAlias, TypeVar
+
+from fa_bench import algorithms
+from fa_bench.algorithms.base import Algorithm
+from fa_bench.backends.base import BackendName
+from fa_bench.cases import AttentionShape, Case, DType, Layout, Tile
+from fa_bench.errors import Unsupported, UsageError, nearest
+from fa_bench.model.gpu import Gpu
+from fa_bench.units import format_bytes
+
+#: ``"auto"`` or (block_m, block_n).
+Block: TypeAlias = Literal["auto"] | tuple[int, int]
+PlanStatus = Literal["run", "skipped", "unsupported"]
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRequest:
+    """The axes of a sweep as the user gave them; every tuple is an axis.
+
+    Parameters
+    ----------
+    seqs : tuple of int
+        Query lengths.
+    seqs_kv : tuple of int
+        Key lengths, each combined with every query length; empty for square shapes (seq_kv = seq_q).
+    head_dims : tuple of int
+    blocks : tuple of Block
+        Tiles of the implementations that have one; ``"auto"`` leaves it to the algorithm and the target GPU.
+    stages : tuple of int
+        Depths of the K/V buffering; empty leaves it to the algorithm (1 for a tile that was given).
+    impls : tuple of str
+        Implementations; empty for all that the backends offer.
+    dtypes, causal, layouts : tuple
+    batch, heads : int, optional
+        1 if neither they nor ``tokens`` and ``hidden`` are given.
+    heads_kv : int, optional
+        K/V heads; as many as query heads if not given.
+    tokens : int, optional
+        Instead of ``batch``: batch = tokens // seq_q.
+    hidden : int, optional
+        Instead of ``heads``: heads = hidden // head_dim.
+    device : str
+        ``auto``, ``cuda``, ``emulator`` or ``host``.
+    gpu : str, optional
+        Slug of the target GPU as it was asked for.
+    seed : int
+        Seed of the inputs, at least 0.
+
+    Raises
+    ------
+    UsageError
+        If a value is off, whatever else the axes hold.
+    """
+
+    seqs: tuple[int, ...]
+    seqs_kv: tuple[int, ...] = ()
+    head_dims: tuple[int, ...] = (64,)
+    blocks: tuple[Block, ...] = ("auto",)
+    stages: tuple[int, ...] = ()
+    impls: tuple[str, ...] = ()
+    dtypes: tuple[DType, ...] = ("fp16",)
+    causal: tuple[bool, ...] = (False,)
+    layouts: tuple[Layout, ...] = ("bhsd",)
+    batch: int | None = None
+    heads: int | None = None
+    heads_kv: int | None = None
+    tokens: int | None = None
+    hidden: int | None = None
+    device: str = "auto"
+    gpu: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for axis in ("seqs", "head_dims", "blocks", "dtypes", "causal", "layouts"):
+            if not getattr(self, axis):
+                raise UsageError(f"The axis {axis} is empty.")
+        for one, other in (("batch", "tokens"), ("heads", "hidden")):
+            if getattr(self, one) is not None and getattr(self, other) is not None:
+                raise UsageError(f"{one} and {other} can't both be given: {other} sets the {one}.")
+        if self.seed < 0:
+            raise UsageError(f"seed must be at least 0, not {self.seed}.")
+        for block, stages in itertools.product(self.blocks, self.stages or (1,)):
+            Tile(*((16, 16) if block == "auto" else block), stages=stages)
+        for shape in self.shapes():
+            for dtype, layout in itertools.product(self.dtypes, self.layouts):
+                Case("any", shape, dtype, layout=layout)
+
+    def shapes(self) -> Iterator[AttentionShape]:
+        """All shapes, ascending in seq_q, then seq_kv, without repetition."""
+        seqs = sorted(set(self.seqs))
+        for seq_q in seqs:
+            for seq_kv in sorted(set(self.seqs_kv)) or [seq_q]:
+                for head_dim, causal in itertools.product(unique(self.head_dims), unique(self.causal)):
+                    batch, heads = self._batch(seq_q), self._heads(head_dim)
+                    heads_kv = heads if self.heads_kv is None else self.heads_kv
+                    yield AttentionShape(batch, heads, heads_kv, seq_q, seq_kv, head_dim, causal)
+
+    def _batch(self, seq_q: int) -> int:
+        if self.tokens is None:
+            return 1 if self.batch is None else self.batch
+        if not 1 <= seq_q <= self.tokens:
+            raise UsageError(
+                f"{self.tokens} tokens hold no sequence of length {seq_q}.",
+                hint="Shorten the sequences, or give more tokens or a batch.",
+            )
+        return self.tokens // seq_q
+
+    def _heads(self, head_dim: int) -> int:
+        if self.hidden is None:
+            return 1 if self.heads is None else self.heads
+        if not 1 <= head_dim <= self.hidden:
+            raise UsageError(
+                f"A hidden size of {self.hidden} holds no head of {head_dim}.",
+                hint="Give a smaller head_dim, or a larger hidden size or heads.",
+            )
+        return self.hidden // head_dim
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCase:
+    """One cell of the plan.
+
+    Parameters
+    ----------
+    case : Case
+        With its tile resolved; ``tile`` is None where the implementation has none, or where none is legal.
+    backend : {"cuda", "emulator", "host"}
+    status : {"run", "skipped", "unsupported"}
+    reason : str
+        Why it does not run; empty if it does.
+    required_bytes : int, optional
+        Predicted peak memory on the backend, None if it could not be asked.
+    """
+
+    case: Case
+    backend: BackendName
+    status: PlanStatus = "run"
+    reason: str = ""
+    required_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPlan:
+    """What a sweep does, in order."""
+
+    request: SweepRequest
+    gpu: Gpu
+    cases: tuple[PlannedCase, ...]
+
+    @property
+    def runnable(self) -> tuple[PlannedCase, ...]:
+        """The cases that run."""
+        return tuple(planned for planned in self.cases if planned.status == "run")
+
+
+class PlanningBackend(Protocol):
+    """The part of a backend that planning asks."""
+
+    @property
+    def name(self) -> BackendName: ...
+
+    def implementations(self) -> Sequence[str]: ...
+
+    def free_memory_bytes(self) -> int | None: ...
+
+    def required_bytes(self, case: Case) -> int: ...
+
+
+AlgorithmLookup = Callable[[str], Algorithm | None]
+
+
+def registered(impl: str) -> Algorithm | None:
+    """The algorithm room of ``impl``, None for an implementation that has none (NumPy, torch)."""
+    return algorithms.get(impl) if impl in algorithms.names() else None
+
+
+def plan(
+    request: SweepRequest,
+    backends: Sequence[PlanningBackend],
+    gpu: Gpu,
+    algorithm_of: AlgorithmLookup = registered,
+) -> SweepPlan:
+    """Turn axes into cases.
+
+    Sequence lengths ascend outermost, so that the first rows are quick; at each shape the implementations are
+    neighbours, in the order they were asked for. An implementation runs on the first backend that offers it, and
+    one without a tile appears once per shape.
+
+    Parameters
+    ----------
+    request : SweepRequest
+    backends : sequence of backends
+        In order of preference.
+    gpu : Gpu
+        Target of tiles, limits and predictions.
+    algorithm_of : callable, optional
+        Implementation -> its algorithm room or None.
+
+    Raises
+    ------
+    UsageError
+        If an implementation is not offered by any of the backends.
+    """
+    backend_of: dict[str, PlanningBackend] = {}
+    for backend in backends:
+        for impl in backend.implementations():
+            backend_of.setdefault(impl, backend)
+    impls = unique(request.impls) or tuple(backend_of)
+    for impl in impls:
+        if impl not in backend_of:
+            here = ", ".join(backend.name for backend in backends)
+            raise UsageError(f"Implementation {impl!r} does not run on {here} here.", nearest(impl, backend_of))
+    free = {backend.name: backend.free_memory_bytes() for backend in backends}
+
+    cases: dict[Case, PlannedCase] = {}
+    for shape in request.shapes():
+        for dtype, layout, impl in itertools.product(unique(request.dtypes), unique(request.layouts), impls):
+            bare = Case(impl, shape, dtype, layout=layout, seed=request.seed)
+            backend = backend_of[impl]
+            for planned in _planned(bare, algorithm_of(impl), request, gpu, backend, free[backend.name]):
+                cases.setdefault(planned.case, planned)
+    return SweepPlan(request, gpu, tuple(cases.values()))
+
+
+def _planned(
+    bare: Case,
+    algorithm: Algorithm | None,
+    request: SweepRequest,
+    gpu: Gpu,
+    backend: PlanningBackend,
+    free_bytes: int | None,
+) -> Iterator[PlannedCase]:
+    """The cells of one implementation at one shape: one per tile, or one if it has no tile."""
+    if algorithm is None or not algorithm.uses_tile:
+        yield _within_memory(bare, backend, free_bytes)
+        return
+    for tile in _tiles(bare, algorithm, request, gpu):
+        if isinstance(tile, Unsupported):
+            yield PlannedCase(bare, backend.name, "unsupported", tile.message)
+            continue
+        case = replace(bare, tile=tile)
+        reason = algorithm.unsupported(case, gpu)
+        if reason is None:
+            yield _within_memory(case, backend, free_bytes)
+        else:
+            # A smaller tile would fit: the case is skipped. A type or architecture without a kernel: unsupported.
+            fits = algorithm.smem_bytes(case) <= gpu.smem_per_block_bytes
+            yield PlannedCase(case, backend.name, "unsupported" if fits else "skipped", reason)
+
+
+def _tiles(bare: Case, algorithm: Algorithm, request: SweepRequest, gpu: Gpu) -> Iterator[Tile | Unsupported]:
+    for block in unique(request.blocks):
+        for stages in unique(request.stages) or (None,):
+            try:
+                if block == "auto":
+                    tile = algorithm.auto_tile(bare, gpu)
+                    if stages is not None:
+                        tile = replace(tile, stages=stages)
+                else:
+                    tile = Tile(*block, stages=1 if stages is None else stages)
+                yield algorithm.resolve(bare, tile)
+            except Unsupported as error:
+                yield error
+
+
+def _within_memory(case: Case, backend: PlanningBackend, free_bytes: int | None) -> PlannedCase:
+    try:
+        required = backend.required_bytes(case)
+    except Unsupported as error:
+        return PlannedCase(case, backend.name, "unsupported", error.message)
+    if free_bytes is not None and required > free_bytes:
+        reason = f"It needs {format_bytes(required)} of memory; {format_bytes(free_bytes)} are free."
+        return PlannedCase(case, backend.name, "skipped", reason, required)
+    return PlannedCase(case, backend.name, required_bytes=required)
+
+
+def unique(items: Iterable[Item]) -> tuple[Item, ...]:
+    """``items`` in their order, each once."""
+    return tuple(dict.fromkeys(items))

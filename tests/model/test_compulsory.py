@@ -1,0 +1,37 @@
+"""Compulsory bytes, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from fa_bench.cases import AttentionShape, Case
+from fa_bench.model.compulsory import compulsory_read_bytes, compulsory_write_bytes
+
+
+@pytest.mark.parametrize(("dtype", "itemsize"), [("fp16", 2), ("bf16", 2), ("fp32", 4)])
+def test_each_tensor_once(dtype: str, itemsize: int) -> None:
+    # Q, K, V of 1024 x 64 elements each; O the same
+    case = Case("flash2", AttentionShape(1, 1, 1, 1024, 1024, 64), dtype=dtype)  # type: ignore[arg-type]
+    assert compulsory_read_bytes(case) == 3 * 65536 * itemsize
+    assert compulsory_write_bytes(case) == 65536 * itemsize
+
+
+def test_kv_counts_by_its_own_heads_and_length() -> None:
+    # FlashAttention-2 on an A30 at S = 512, 32 heads on 8, D = 128 (Nsight Compute data): Q = O = 32 * 512 * 128 * 2
+    # = 4,194,304 and K = V = 8 * 512 * 128 * 2 = 1,048,576; so reads 6.29 MB and writes 4.19 MB.
+    case = Case("flash2", AttentionShape(1, 32, 8, 512, 512, 128))
+    assert compulsory_read_bytes(case) == 6_291_456
+    assert compulsory_write_bytes(case) == 4_194_304
+
+
+def test_lengths_are_not_mixed_up() -> None:
+    # batch 2, heads 4 on 2, seq_q 3, seq_kv 5, D 8, fp32: reads 2 * (4*3 + 2*2*5) * 8 * 4 = 2048; writes 2*4*3*8*4
+    case = Case("flash1", AttentionShape(2, 4, 2, 3, 5, 8, causal=True), dtype="fp32")
+    assert compulsory_read_bytes(case) == 2048
+    assert compulsory_write_bytes(case) == 768
+
+
+def test_neither_mask_nor_layout_changes_them() -> None:
+    plain = Case("flash2", AttentionShape(1, 1, 1, 64, 64, 64))
+    masked = Case("flash2", AttentionShape(1, 1, 1, 64, 64, 64, causal=True), layout="bshd")
+    assert compulsory_read_bytes(plain) == compulsory_read_bytes(masked)

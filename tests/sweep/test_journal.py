@@ -1,0 +1,294 @@
+"""The run folder: what is on disk after success, failure, a torn file, and resuming."""
+
+from __future__ import annotations
+
+import errno
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_sweep import EPOCH, GPU, REQUEST, fake_backends, fake_plan, manifest, predict
+
+from fa_bench.cases import Case
+from fa_bench.errors import FaBenchError, UsageError
+from fa_bench.measure.environment import environment
+from fa_bench.records import RECORDS, TRAFFIC, Record, Status, TensorTraffic
+from fa_bench.sweep.build import Site, traffic_rows, unrun_record
+from fa_bench.sweep.journal import CaseSamples, Journal, key_of, newest_unfinished, open_journal, read_run
+from fa_bench.sweep.manifest import Manifest, describe
+from fa_bench.sweep.runner import planned_keys
+
+CASES = [planned.case for planned in fake_plan().cases if planned.backend == "emulator"]
+KEYS = planned_keys(fake_plan())
+
+
+def row(case: Case, status: Status = "skipped") -> Record:
+    return unrun_record(Site("run", EPOCH, "emulator", "CPU", GPU), case, status, "Why.", predict(case, GPU))
+
+
+def traffic(case: Case) -> list[TensorTraffic]:
+    return traffic_rows(case, predict(case, GPU).traffic, "model")
+
+
+def samples(case: Case) -> CaseSamples:
+    return CaseSamples(case.case_id, "host", "host-clock", None, (0.1 + 0.2, 1.0))
+
+
+def filled(folder: Path, *rows: Record) -> Path:
+    cases = {case.case_id: case for case in CASES}
+    with Journal.create(folder, manifest()) as journal:
+        for record in rows:
+            journal.append(record, traffic(cases[record.case_id]), samples(cases[record.case_id]))
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_row_is_on_disk_when_append_returns(tmp_path: Path) -> None:
+    with Journal.create(tmp_path / "a" / "b", manifest()) as journal:
+        for case in CASES[:2]:
+            journal.append(row(case), traffic(case), samples(case))
+            data = read_run(journal.folder)
+            assert data.records[-1] == row(case)
+            assert data.traffic[-1] == traffic(case)[-1]
+            assert data.samples[-1] == samples(case)
+    assert sorted(contents(journal.folder)) == ["records.csv", "run.json", "samples.jsonl", "traffic.csv"]
+
+
+def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path) -> None:
+    filled(tmp_path, row(CASES[0]))
+    before = contents(tmp_path)
+    with pytest.raises(UsageError, match=r"already holds a run \(run\.json\)"):
+        Journal.create(tmp_path, manifest())
+    assert contents(tmp_path) == before
+
+
+def test_other_files_in_the_folder_do_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    filled(tmp_path, row(CASES[0]))
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UsageError, match="Cannot write to "):
+            open_journal(folder, manifest(), KEYS)
+
+
+class FullDisk:
+    """A file that takes half of what it is given, then nothing."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._full = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, data: memoryview) -> int:
+        if self._full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._full = True
+        return int(self._file.write(data[: len(data) // 2]))
+
+
+@pytest.mark.parametrize("name", ["_traffic", "_samples", "_records"])
+def test_a_full_disk_leaves_whole_rows(tmp_path: Path, name: str) -> None:
+    with Journal.create(tmp_path, manifest()) as journal:
+        journal.append(row(CASES[0]), traffic(CASES[0]), samples(CASES[0]))
+        before = contents(tmp_path)
+        file = getattr(journal, name)
+        file._file = FullDisk(file._file)
+        with pytest.raises(FaBenchError, match=r"Cannot write to .*: No space left on device"):
+            journal.append(row(CASES[1]), traffic(CASES[1]), samples(CASES[1]))
+        assert contents(tmp_path) == before
+        assert not journal.holds(key_of(row(CASES[1])))
+
+
+def test_an_interrupt_while_a_row_is_written_takes_it_back(tmp_path: Path) -> None:
+    class Interrupting(FullDisk):
+        def write(self, data: memoryview) -> int:
+            self._file.write(data)
+            raise KeyboardInterrupt
+
+    with Journal.create(tmp_path, manifest()) as journal:
+        before = contents(tmp_path)
+        journal._records._file = Interrupting(journal._records._file)
+        with pytest.raises(KeyboardInterrupt):
+            journal.append(row(CASES[0]), traffic(CASES[0]), samples(CASES[0]))
+        assert contents(tmp_path) == before
+
+
+def test_resuming_redoes_what_failed_and_keeps_what_would_come_out_again(tmp_path: Path) -> None:
+    statuses: list[Status] = ["skipped", "error", "oom", "interrupted", "unsupported", "invalid_timing", "wrong_result"]
+    filled(tmp_path, *(row(case, status) for case, status in zip(CASES, statuses, strict=False)))
+    with Journal.resume(tmp_path, manifest(), KEYS) as journal:
+        assert [record.status for record in journal.records] == ["skipped", "oom", "unsupported", "wrong_result"]
+        kept = {record.case_id for record in journal.records}
+        assert [journal.holds((case.case_id, "emulator")) for case in CASES] == [c.case_id in kept for c in CASES]
+        data = read_run(tmp_path)
+        assert {line.case_id for line in data.traffic} == {line.case_id for line in data.samples} == kept
+        journal.append(row(CASES[1], "skipped"))
+    assert [record.status for record in read_run(tmp_path).records].count("skipped") == 2
+
+
+def test_resuming_a_part_of_a_sweep_keeps_failures_outside_of_it(tmp_path: Path) -> None:
+    filled(tmp_path, row(CASES[0], "error"), row(CASES[1], "error"))
+    with Journal.resume(tmp_path, manifest(), {(CASES[0].case_id, "emulator")}) as journal:
+        assert [record.case_id for record in journal.records] == [CASES[1].case_id]
+
+
+def test_resuming_changes_no_byte_of_what_stays(tmp_path: Path) -> None:
+    filled(tmp_path, row(CASES[0]), row(CASES[1]))
+    before = contents(tmp_path)
+    Journal.resume(tmp_path, manifest(), KEYS).close()
+    after = contents(tmp_path)
+    assert before.pop("run.json") != after.pop("run.json")
+    assert after == before
+
+
+@pytest.mark.parametrize("name", ["records.csv", "traffic.csv", "samples.jsonl"])
+def test_a_torn_last_line_is_dropped(tmp_path: Path, name: str) -> None:
+    filled(tmp_path, row(CASES[0]), row(CASES[1]))
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-10])
+    Journal.resume(tmp_path, manifest(), KEYS).close()
+    data = read_run(tmp_path)
+    assert len(data.records) == (1 if name == "records.csv" else 2)
+    # A row without its record goes, a record without its raw times stays.
+    assert len(data.samples) == (2 if name == "traffic.csv" else 1)
+    assert len(data.traffic) == {"records.csv": 5, "traffic.csv": 9, "samples.jsonl": 10}[name]
+    assert all(path.read_bytes().endswith(b"\n") for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["traffic.csv", "samples.jsonl", "records.csv"])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
+def test_a_kill_inside_a_row_leaves_the_rows_before_it(tmp_path: Path, name: str, share: float) -> None:
+    # Files are written in this order, so a kill in one leaves those before it whole and those after it as they were.
+    order = ["traffic.csv", "samples.jsonl", "records.csv"]
+    before = contents(filled(tmp_path / "before", row(CASES[0])))
+    after = contents(filled(tmp_path / "after", row(CASES[0]), row(CASES[1])))
+    folder = filled(tmp_path / "killed", row(CASES[0]), row(CASES[1]))
+    for file in order[order.index(name) + 1 :]:
+        (folder / file).write_bytes(before[file])
+    grown = len(after[name]) - len(before[name])
+    (folder / name).write_bytes(after[name][: len(before[name]) + int(share * grown)])
+
+    data = read_run(folder)
+    assert (data.records, data.traffic, data.samples) == (
+        (row(CASES[0]),),
+        tuple(traffic(CASES[0])),
+        (samples(CASES[0]),),
+    )
+    with Journal.resume(folder, manifest(), KEYS) as journal:
+        journal.append(row(CASES[1]), traffic(CASES[1]), samples(CASES[1]))
+    assert {file: contents(folder)[file] for file in order} == {file: after[file] for file in order}
+
+
+def test_traffic_without_a_record_is_not_read(tmp_path: Path) -> None:
+    filled(tmp_path, row(CASES[0]))
+    with (tmp_path / "traffic.csv").open("a") as file:
+        file.writelines(map(TRAFFIC.line, traffic(CASES[1])))
+    assert read_run(tmp_path).traffic == tuple(traffic(CASES[0]))
+
+
+def test_a_row_that_cannot_be_read_is_named_and_redone(tmp_path: Path) -> None:
+    filled(tmp_path, row(CASES[0]), row(CASES[1]))
+    path = tmp_path / "records.csv"
+    path.write_text(path.read_text().replace(RECORDS.line(row(CASES[0])), "1,2,3\n"))
+    assert read_run(tmp_path).malformed == ("row 2: 3 cells where there are 84 columns",)
+    with Journal.resume(tmp_path, manifest(), KEYS) as journal:
+        assert journal.records == (row(CASES[1]),)
+
+
+@pytest.mark.parametrize(
+    ("identity", "sentence"),
+    [
+        ({"tool_version": "0.2.0"}, "it was made with fa-bench 0.1.0, this run has 0.2.0"),
+        ({"nvrtc_version": None}, "it was made with NVRTC 13.0, this run has none"),
+        ({"gpu": "h100-sxm"}, "it was made with target GPU a100-sxm-80, this run has h100-sxm"),
+        ({"devices": {"host": "Other"}}, "it was made with devices emulator: .*, this run has host: Other"),
+    ],
+)
+def test_another_sweep_is_refused_and_left_alone(tmp_path: Path, identity: dict[str, Any], sentence: str) -> None:
+    filled(tmp_path, row(CASES[0], "error"))
+    before = contents(tmp_path)
+    with pytest.raises(UsageError, match=f"(?s)holds another sweep: {sentence}"):
+        Journal.resume(tmp_path, manifest(**identity), KEYS)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["records.csv", "traffic.csv"])
+def test_other_columns_are_refused_and_left_alone(tmp_path: Path, name: str) -> None:
+    filled(tmp_path, row(CASES[0], "error"))
+    path = tmp_path / name
+    path.write_text(path.read_text().replace("case_id", "case", 1))
+    before = contents(tmp_path)
+    with pytest.raises(UsageError, match="missing: case_id; unknown: case"):
+        Journal.resume(tmp_path, manifest(), KEYS)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "run_id": "x"}'])
+def test_a_broken_run_json_is_a_sentence(tmp_path: Path, text: str) -> None:
+    filled(tmp_path, row(CASES[0]))
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(UsageError, match=r"run\.json"):
+        Journal.resume(tmp_path, manifest(), KEYS)
+
+
+def test_resume_starts_where_nothing_is(tmp_path: Path) -> None:
+    with open_journal(tmp_path / "new", manifest(), KEYS, resume=True) as journal:
+        assert journal.records == ()
+    assert read_run(tmp_path / "new").records == ()
+
+
+def test_resume_without_a_folder_takes_the_run_started_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="No unfinished run in results to go on with"):
+        open_journal(None, manifest(), KEYS, resume=True)
+    for name, created, finished in (
+        ("zulu", "2025-01-01T00:00:00+00:00", None),
+        ("alpha", "2025-01-02T00:00:00+00:00", None),
+        ("mike", "2025-01-03T00:00:00+00:00", "2025-01-03T01:00:00+00:00"),
+    ):
+        Journal.create(Path("results", name), replace(manifest(), created=created, finished=finished)).close()
+    Path("results", "broken").mkdir()
+    Path("results", "broken", "run.json").write_text("{")
+    assert newest_unfinished(Path("results")) == Path("results", "alpha")
+    with open_journal(None, manifest(), KEYS, resume=True) as journal:
+        assert journal.folder == Path("results", "alpha")
+
+
+def test_a_new_run_goes_to_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_journal(None, manifest(), KEYS) as journal:
+        assert journal.folder == Path("results", "20250102-030405-ab12")
+
+
+def test_names_that_are_no_utf8_do_not_end_a_run(tmp_path: Path) -> None:
+    record = replace(row(CASES[0]), device="caf\udce9")
+    with Journal.create(tmp_path, manifest()) as journal:
+        journal.append(record)
+    assert read_run(tmp_path).records[0].device == "caf\\udce9"
+
+
+def test_the_manifest_says_what_the_run_is_and_how_to_repeat_it(tmp_path: Path) -> None:
+    devices = {backend.name: backend.device for backend in fake_backends()}
+    argv = ["sweep", "--seq", "512..16k", "--out", "my runs"]
+    made = describe(fake_plan(), devices, argv, environment(), nvrtc_version="13.0", now=EPOCH)
+    assert made.run_id.startswith("20250102-030405-")
+    assert made.command == "fa-bench sweep --seq 512..16k --out 'my runs'"
+    assert made.identity.devices == devices
+    assert made.request["seqs"] == list(REQUEST.seqs)
+    assert made.gpu["slug"] == GPU.slug
+    assert made.environment["python"]
+    Journal.create(tmp_path, made).close()
+    assert Manifest.read(tmp_path / "run.json") == made
+    assert json.loads((tmp_path / "run.json").read_text())["finished"] is None
+    other = describe(fake_plan(), devices, argv, environment(), now=EPOCH)
+    assert other.run_id != made.run_id
