@@ -1,0 +1,127 @@
+"""Where cases run: ``cuda``, ``emulator``, ``host``. What is usable here, and how to open it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+from fa_bench.backends.base import Backend, BackendName
+from fa_bench.errors import DeviceUnavailable, UsageError
+
+#: What ``--device`` takes.
+DEVICES: Final[tuple[str, ...]] = ("auto", "cuda", "emulator", "host")
+
+_CUDA_HINT: Final = "Use --device emulator: it runs the same kernels on the CPU and counts their memory traffic."
+
+
+def why_not(name: BackendName, load: Callable[[str], Any] = importlib.import_module) -> str | None:
+    """Why a backend cannot be used on this machine, as one sentence; None if it can.
+
+    Parameters
+    ----------
+    name : {"cuda", "emulator", "host"}
+    load : callable
+        Imports a module by name.
+    """
+    if name == "cuda":
+        return _why_no_cuda(load)
+    if name == "emulator":
+        return _why_no_emulator()
+    return None
+
+
+def _why_no_cuda(load: Callable[[str], Any]) -> str | None:
+    try:
+        cupy = load("cupy")
+    except ModuleNotFoundError:
+        return "CuPy is not installed (extra cuda13 or cuda12)."
+    except ImportError as error:
+        return f"CuPy is installed but cannot be imported: {str(error).splitlines()[0] if str(error) else error!r}."
+    try:
+        if cupy.cuda.runtime.getDeviceCount() > 0:
+            return None
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        # CuPy puts CUDA's own name of the error first: cudaErrorNoDevice, cudaErrorInsufficientDriver ...
+        if "NoDevice" not in str(error):
+            return f"No usable NVIDIA driver is on this machine ({str(error).partition(':')[0]})."
+    return "The NVIDIA driver finds no GPU (CUDA_VISIBLE_DEVICES may hide it)."
+
+
+def _why_no_emulator() -> str | None:
+    if importlib.util.find_spec("llvmlite") is None:
+        return "llvmlite, which the emulator compiles with, is not installed."
+    from fa_bench.compiler import nvrtc_available
+
+    return nvrtc_available()
+
+
+def resolve_device(device: str, why: Callable[[BackendName], str | None] = why_not) -> tuple[BackendName, ...]:
+    """Backends that ``--device`` stands for.
+
+    ``auto`` is the GPU if one is usable, else the emulator and the host; without a compiler for the emulator
+    only the host.
+
+    Raises
+    ------
+    UsageError
+        If there is no such device.
+    DeviceUnavailable
+        If the device asked for by name cannot be used here; the message says what is missing.
+    """
+    if device == "auto":
+        if why("cuda") is None:
+            return ("cuda",)
+        return ("emulator", "host") if why("emulator") is None else ("host",)
+    if device not in DEVICES:
+        raise UsageError(f"device must be one of {', '.join(DEVICES)}, not {device!r}.")
+    name: BackendName = _NAMES[device]
+    if reason := why(name):
+        raise DeviceUnavailable(reason, hint=_CUDA_HINT if name == "cuda" else "")
+    return (name,)
+
+
+_NAMES: Final[dict[str, BackendName]] = {"cuda": "cuda", "emulator": "emulator", "host": "host"}
+
+
+def open_backend(
+    name: BackendName,
+    *,
+    jobs: int = 0,
+    all_slices: bool = False,
+    l2: Literal["cold", "warm"] = "cold",
+    ordinal: int = 0,
+) -> Backend:
+    """Open a backend; close it after use.
+
+    Parameters
+    ----------
+    name : {"cuda", "emulator", "host"}
+    jobs : int
+        Threads of the emulator; 0 for all CPUs.
+    all_slices : bool
+        Whether the emulator runs every slice, instead of one per alignment class of a large case.
+    l2 : {"cold", "warm"}
+        State of the GPU's L2 cache before each timed launch.
+    ordinal : int
+        CUDA's number of the GPU.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If it cannot be used here.
+    """
+    if reason := why_not(name):
+        raise DeviceUnavailable(reason, hint=_CUDA_HINT if name == "cuda" else "")
+    if name == "cuda":
+        from fa_bench.backends.cuda import CudaBackend
+
+        return CudaBackend(ordinal, l2=l2)
+    if name == "emulator":
+        from fa_bench.backends.emulator import EmulatorBackend
+
+        return EmulatorBackend(jobs=jobs, all_slices=all_slices)
+    from fa_bench.backends.host import HostBackend
+
+    return HostBackend()

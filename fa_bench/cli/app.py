@@ -69,7 +69,7 @@ def fa_bench(
     that they ask of memory is counted; predictions stand beside both.
     """
     if ctx.invoked_subcommand is None:
-        ctx.get_help() and output.write_help(ctx.get_help())
+        output.print_help(ctx)
 
 
 app.command(cls=AxesCommand)(sweep)

@@ -62,7 +62,7 @@ def kernels(
 
     Compiles them with NVRTC; no GPU is needed.
     """
-    from fa_bench import compiler, nvrtc
+    from fa_bench import nvrtc
     from fa_bench.cli.axes import merge_axes, sweep_request
     from fa_bench.cli.planning import ModelOnly, resolved, target_gpu
     from fa_bench.sweep.plan import plan
@@ -78,4 +78,74 @@ def kernels(
             output.say(f"{cell.case.impl}, {cell.case.dtype}, D={cell.case.shape.head_dim}: {cell.reason}")
             continue
         rows += _rows(cell.case, target)
-    output.emit([_table(rows, target, compiler.nvrtc_available)], [asdict(row) for row in rows])
+    output.emit([_table(rows, target)], [asdict(row) for row in rows])
+
+
+def _rows(case: Case, gpu: Gpu) -> Iterator[KernelRow]:
+    """One row per different kernel of a case."""
+    from fa_bench import algorithms
+    from fa_bench.compiler import compile_kernel
+    from fa_bench.model.occupancy import occupancy
+
+    tile = case.tile
+    if tile is None:
+        return
+    launches = {launch.kernel: launch for launch in algorithms.get(case.impl).program(case).launches}
+    for spec, launch in launches.items():
+        kernel = compile_kernel(spec, gpu.sm)
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        smem_bytes = launch.smem_bytes + kernel.static_smem_bytes
+        fit = occupancy(gpu, threads=threads, smem_bytes=smem_bytes, registers=kernel.registers)
+        yield KernelRow(
+            impl=case.impl,
+            kernel=spec.entry,
+            gpu=gpu.slug,
+            dtype=case.dtype,
+            head_dim=case.shape.head_dim,
+            block_m=tile.block_m,
+            block_n=tile.block_n,
+            stages=tile.stages,
+            threads=threads,
+            registers=kernel.registers,
+            smem_bytes=smem_bytes,
+            spill_bytes=kernel.spill_bytes,
+            blocks_per_sm=fit.blocks_per_sm,
+            occupancy=fit.fraction,
+            limits=fit.limits,
+        )
+
+
+def _table(rows: list[KernelRow], gpu: Gpu) -> Table:
+    from fa_bench.units import format_bytes, format_percent
+
+    columns = (
+        Column("kernel"),
+        Column("type"),
+        Column("D", "right"),
+        Column("tile"),
+        Column("threads", "right"),
+        Column("regs", "right"),
+        Column("smem", "right"),
+        Column("spill", "right"),
+        Column("CTA/SM", "right"),
+        Column("warps", "right"),
+        Column("limit"),
+    )
+    cells = tuple(
+        (
+            row.kernel,
+            row.dtype,
+            str(row.head_dim),
+            f"{row.block_m}x{row.block_n}/{row.stages}",
+            str(row.threads),
+            str(row.registers),
+            format_bytes(row.smem_bytes),
+            format_bytes(row.spill_bytes),
+            str(row.blocks_per_sm),
+            format_percent(row.occupancy),
+            ", ".join(row.limits),
+        )
+        for row in rows
+    )
+    note = "Registers per thread; spill: bytes stored and loaded per thread; warps: resident of what the SM holds."
+    return Table(f"{gpu.slug} ({gpu.sm})", columns, cells, note)

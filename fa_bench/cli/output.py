@@ -16,6 +16,7 @@ from fa_bench.report.export import csv_text, json_text
 from fa_bench.report.tables import Table
 
 if TYPE_CHECKING:
+    import typer
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table as RichTable
@@ -101,6 +102,7 @@ class Output:
     def start_rows(self, table: Table) -> None:
         """Draw the head of a table whose rows come one by one (``add_row``)."""
         with _Paused(self._progress):
+            self.write(table.title + "\n")
             _console(sys.stdout).print(_rich_table(table, streamed=True))
 
     def add_row(self, table: Table, row: tuple[str, ...]) -> None:
@@ -109,11 +111,21 @@ class Output:
             streamed = Table("", table.columns, (row,))
             _console(sys.stdout).print(_rich_table(streamed, streamed=True, head=False))
 
+    def end_rows(self, table: Table) -> None:
+        """Draw the note below the rows, and the gap before what follows."""
+        _console(sys.stdout).print(table.note, style="dim")
+        self.write("\n")
+
     def say(self, text: str) -> None:
         """Say something on stderr, unless ``--quiet``."""
         if not self.quiet:
             with _Paused(self._progress):
                 print(text, file=sys.stderr, flush=True)
+
+    def warn(self, text: str) -> None:
+        """Say something on stderr that ``--quiet`` does not silence."""
+        with _Paused(self._progress):
+            print(text, file=sys.stderr, flush=True)
 
     def start_progress(self) -> None:
         """Show a status line on stderr, if that is a terminal and ``--quiet`` was not given."""
@@ -165,6 +177,13 @@ def print_error(message: str, hint: str = "") -> None:
 def print_version(version: str) -> None:
     """Write the version on stdout."""
     print(f"fa-bench {version}")
+
+
+def print_help(ctx: typer.Context) -> None:
+    """Write a command's help on stdout."""
+    text = ctx.get_help()
+    if text:  # typer's rich formatter has written it already and gives an empty text
+        print(text)
 
 
 def make_streams_safe() -> None:

@@ -55,7 +55,14 @@ class Buffers:
 
 
 class GlobalSite:
-    """What one global-memory instruction did last, so that the same lane pattern costs a compare."""
+    """What one global-memory instruction did last, so that the same lane pattern costs a compare.
+
+    Each instruction has ``WAYS`` records, picked by bits of the first lane's address: an instruction that meets a
+    few alignments in turn keeps them apart.
+    """
+
+    WAYS: Final = 2  # address bit 4
+    WAY_SHIFT: Final = 4
 
     DELTA: Final = 0  # i64 x 32: address minus the first lane's
     MASK: Final = 256  # i32, 0 = nothing cached
@@ -72,6 +79,9 @@ class GlobalSite:
 
 class SharedSite:
     """The same for a shared-memory instruction, with its own counters."""
+
+    WAYS: Final = 8  # address bits 4 to 6
+    WAY_SHIFT: Final = 4
 
     DELTA: Final = 0  # i32 x 32
     MASK: Final = 128  # i32

@@ -51,7 +51,8 @@ def _mma(e: Emitter, i: Instruction) -> None:
     pa = _expanded_a(e, state, a, kind)
     bv = [e.vector(e.read(item, "i32")) for item in b.items]
     pc = _accumulator(e, state, c, _regs(d))
-    e.emit(f"call void @mma_{kind}(ptr {pa}, ptr {pc}, {bv[0].typed}, {bv[1].typed})")
+    room = e.alloca("frag_b", 512)
+    e.emit(f"call void @mma_{kind}(ptr {pa}, ptr {pc}, ptr {room}, {bv[0].typed}, {bv[1].typed})")
     names = _regs(d)
     for name in names:
         forget(state, name, keep=pc)

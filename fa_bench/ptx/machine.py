@@ -61,8 +61,8 @@ class _Worker:
         self.context = _aligned(Context.SIZE)
         self.shared = _aligned(max(shared_bytes, 1))
         self.warps = _aligned(self.num_warps * plan.warp_bytes)
-        self.gsites = _aligned(max(len(plan.global_sites), 1) * GlobalSite.SIZE)
-        self.ssites = _aligned(max(len(plan.shared_sites), 1) * SharedSite.SIZE)
+        self.gsites = _aligned(max(len(plan.global_sites), 1) * GlobalSite.WAYS * GlobalSite.SIZE)
+        self.ssites = _aligned(max(len(plan.shared_sites), 1) * SharedSite.WAYS * SharedSite.SIZE)
         self.block_counts = np.zeros(len(plan.blocks), np.uint64)
         ranges = memory.buffers()
         self.names = [b.name for b in ranges]
@@ -305,7 +305,7 @@ def _counters(compiled: CompiledKernel, workers: list[_Worker]) -> LaunchCounter
             total.write_requests += counts[1]
             total.read_sectors += counts[2]
             total.write_sectors += counts[3]
-        for s in range(len(compiled.plan.shared_sites)):
+        for s in range(len(compiled.plan.shared_sites) * SharedSite.WAYS):
             counts = struct.unpack_from("<3Q", worker.ssites, s * SharedSite.SIZE + SharedSite.REQUESTS)
             shared = [a + b for a, b in zip(shared, counts, strict=True)]
     tensors = {

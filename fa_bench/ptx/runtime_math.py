@@ -117,12 +117,14 @@ def collapse_c() -> str:
 
 
 def multiply(kind: str) -> str:
-    """``@mma_KIND(a, c, b0, b1)``: C += A·B in place on the expanded forms.
+    """``@mma_KIND(a, c, b, b0, b1)``: C += A·B in place on the expanded forms; ``b`` is room for B's f32 copy.
+
+    The copy lies in memory that the caller owns: a local one would be turned back into registers, and each
+    broadcast into a shuffle, where a load broadcasts for nothing.
 
     Lane 4n+t holds, in b0, column n, rows (k) 2t and 2t+1; b1 is rows + 8.
     """
     b = _Body()
-    b.do("%b = alloca [512 x i8], align 64")
     for half, register in enumerate(("%b0", "%b1")):
         for h in range(2):
             b.do(
@@ -140,7 +142,7 @@ def multiply(kind: str) -> str:
     for n in range(8):
         b.do(f"store {F16} {acc[n]}, ptr {b.at('%c', 64 * n)}, align 64")
     b.do("ret void")
-    return b.text(f"define internal void @mma_{kind}(ptr %a, ptr %c, <32 x i32> %b0, <32 x i32> %b1)")
+    return b.text(f"define internal void @mma_{kind}(ptr %a, ptr %c, ptr %b, <32 x i32> %b0, <32 x i32> %b1)")
 
 
 def ldmatrix(count: int, trans: bool) -> str:

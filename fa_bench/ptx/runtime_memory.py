@@ -93,11 +93,13 @@ def global_check() -> str:
     """``@global_check(ctx, site, addresses, mask, size, write) -> flags`` (0 = fault recorded)."""
     g = GlobalSite
     return (
-        f"define internal i32 @global_check(ptr %ctx, ptr %site, {V64} %a, i32 %mask, i32 %size, i64 %write) #1 {{\n"
+        f"define internal i32 @global_check(ptr %ctx, ptr %sites, {V64} %a, i32 %mask, i32 %size, i64 %write) #1 {{\n"
         f"  %none = icmp eq i32 %mask, 0\n  br i1 %none, label %idle, label %some\n"
         f"idle:\n  ret i32 {FLAG_OK}\nsome:\n"
         "  %first = call i32 @llvm.cttz.i32(i32 %mask, i1 true)\n"
         f"  %base = extractelement {V64} %a, i32 %first\n"
+        f"  %way0 = lshr i64 %base, {g.WAY_SHIFT}\n  %way = and i64 %way0, {g.WAYS - 1}\n"
+        f"  %way.o = mul i64 %way, {g.SIZE}\n  %site = getelementptr i8, ptr %sites, i64 %way.o\n"
         + _splat("base.v", "base", 64)
         + f"""  %d0 = sub {V64} %a, %base.v
   %on = bitcast i32 %mask to <32 x i1>
@@ -271,11 +273,13 @@ def shared_check() -> str:
     """``@shared_check(ctx, site, offsets, mask, size) -> flags`` (0 = fault recorded)."""
     s = SharedSite
     return (
-        f"define internal i32 @shared_check(ptr %ctx, ptr %site, {V32} %a, i32 %mask, i32 %size) #1 {{\n"
+        f"define internal i32 @shared_check(ptr %ctx, ptr %sites, {V32} %a, i32 %mask, i32 %size) #1 {{\n"
         f"  %none = icmp eq i32 %mask, 0\n  br i1 %none, label %idle, label %some\n"
         f"idle:\n  ret i32 {FLAG_OK}\nsome:\n"
         "  %first = call i32 @llvm.cttz.i32(i32 %mask, i1 true)\n"
         f"  %base = extractelement {V32} %a, i32 %first\n"
+        f"  %way0 = lshr i32 %base, {s.WAY_SHIFT}\n  %way = and i32 %way0, {s.WAYS - 1}\n"
+        f"  %way.o = mul i32 %way, {s.SIZE}\n  %site = getelementptr i8, ptr %sites, i32 %way.o\n"
         + _splat("base.v", "base", 32)
         + f"""  %d0 = sub {V32} %a, %base.v
   %on = bitcast i32 %mask to <32 x i1>

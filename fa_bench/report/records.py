@@ -101,7 +101,7 @@ def failures(records: Iterable[Record]) -> list[str]:
         name = record_name(record)
         if record.status in FAILED_STATUSES:
             sentences.append(f"{name.impl}, {name.shape()}: {record.status}. {record.status_reason}")
-        elif _counted(record) == "differs":
+        elif counted_as_predicted(record) is False:
             sentences.append(f"{name.impl}, {name.shape()}: the bytes counted are not those of the model.")
     return sentences
 
@@ -145,11 +145,16 @@ def _global_bytes(record: Record) -> float | None:
     return record.global_read_bytes_model + record.global_write_bytes_model
 
 
-def _counted(record: Record) -> str:
+def counted_as_predicted(record: Record) -> bool | None:
+    """Whether the global bytes that the emulator counted are the model's; None where it counted none."""
     counted = (record.global_read_bytes_emulated, record.global_write_bytes_emulated)
     if counted == (None, None):
-        return UNKNOWN
-    return "= model" if counted == (record.global_read_bytes_model, record.global_write_bytes_model) else "differs"
+        return None
+    return counted == (record.global_read_bytes_model, record.global_write_bytes_model)
+
+
+def _counted(record: Record) -> str:
+    return {None: UNKNOWN, True: "= model", False: "differs"}[counted_as_predicted(record)]
 
 
 def _outcome(record: Record) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import fa_bench
+from fa_bench.backends.base import BackendName
 from fa_bench.errors import UsageError
 from fa_bench.measure.environment import Environment
 from fa_bench.sweep.plan import SweepPlan
@@ -121,7 +122,7 @@ class Manifest:
 
 def describe(
     plan: SweepPlan,
-    devices: Mapping[str, str],
+    devices: Mapping[BackendName, str],
     argv: Sequence[str],
     environment: Environment,
     *,
@@ -133,7 +134,7 @@ def describe(
     Parameters
     ----------
     plan : SweepPlan
-    devices : mapping of str to str
+    devices : mapping of backend name to str
         Backend -> device, for every backend that was opened.
     argv : sequence of str
         Arguments of the command, without the program's path.
@@ -147,7 +148,9 @@ def describe(
     return Manifest(
         run_id=f"{start:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
         created=start.isoformat(timespec="seconds"),
-        identity=Identity(fa_bench.__version__, nvrtc_version, plan.gpu.slug, dict(devices)),
+        identity=Identity(
+            fa_bench.__version__, nvrtc_version, plan.gpu.slug, {str(name): device for name, device in devices.items()}
+        ),
         command=shlex.join(["fa-bench", *argv]),
         argv=tuple(argv),
         request=_plain(plan.request),

@@ -115,9 +115,9 @@ def test_exact_arithmetic(engine, op, widths, rows):
         (
             "rcp.rn.f32",
             "32 32",
-            [(THREE, 0x3EAAAAAB), (NZERO, NINF), (INF, ZERO), (NAN, "nan"), (0x7E800000, SUBNORMAL)],
+            [(THREE, 0x3EAAAAAB), (NZERO, NINF), (INF, ZERO), (NAN, "nan"), (0x7F000000, SUBNORMAL)],
         ),
-        ("rcp.rn.ftz.f32", "32 32", [(SUBNORMAL, INF), (0x7E800000, ZERO)]),
+        ("rcp.rn.ftz.f32", "32 32", [(SUBNORMAL, INF), (0x7F000000, ZERO)]),
         # The square root of 2 is 1.41421356237...; 0x3FB504F3 is 1.41421354, the next one 1.41421366.
         ("sqrt.rn.f32", "32 32", [(TWO, 0x3FB504F3), (bits(-1), "nan"), (NZERO, NZERO), (INF, INF), (bits(9), THREE)]),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,19 @@ def test_a_row_is_on_disk_when_append_returns(tmp_path: Path) -> None:
             assert data.traffic[-1] == traffic(case)[-1]
             assert data.samples[-1] == samples(case)
     assert sorted(contents(journal.folder)) == ["records.csv", "run.json", "samples.jsonl", "traffic.csv"]
+
+
+def test_the_record_is_written_last_and_each_file_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("traffic.csv", "samples.jsonl", "records.csv")
+    holding: list[list[str]] = []
+
+    def fsync(descriptor: int) -> None:
+        holding.append([name for name in names if CASES[0].case_id in (tmp_path / name).read_text()])
+
+    with Journal.create(tmp_path, manifest()) as journal:
+        monkeypatch.setattr(os, "fsync", fsync)
+        journal.append(row(CASES[0]), traffic(CASES[0]), samples(CASES[0]))
+    assert holding == [["traffic.csv"], ["traffic.csv", "samples.jsonl"], list(names)]
 
 
 def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path) -> None:

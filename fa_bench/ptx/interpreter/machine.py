@@ -66,19 +66,20 @@ def run(
     Raises
     ------
     KernelFault
-        For an illegal access, a deadlock, a divergent barrier, a trap, an exhausted budget, or a launch that does not
-        fit the kernel.
+        For an illegal access, a deadlock, a divergent barrier, a trap or an exhausted budget.
+    ValueError
+        If the launch does not fit the kernel.
     """
     params = _parameters(kernel, args)
     threads = block[0] * block[1] * block[2]
     if threads < 1 or threads > (kernel.max_threads or 1024):
-        raise KernelFault(f"{kernel.name} runs with 1 to {kernel.max_threads or 1024} threads, not {threads}.")
+        raise ValueError(f"{kernel.name} runs with 1 to {kernel.max_threads or 1024} threads, not {threads}.")
     tally = Tally()
     count = grid[0] * grid[1] * grid[2]
     with np.errstate(all="ignore"):
         for cta in range(count) if ctas is None else ctas:
             if not 0 <= cta < count:
-                raise KernelFault(f"The grid {grid} has no CTA {cta}.")
+                raise ValueError(f"The grid {grid} has no CTA {cta}.")
             shared = np.full(kernel.static_smem_bytes + smem_bytes, 0xFF, np.uint8)
             spaces = Spaces(memory, shared, params, tally)
             index = (cta % grid[0], cta // grid[0] % grid[1], cta // (grid[0] * grid[1]))
@@ -89,14 +90,12 @@ def run(
 
 def _parameters(kernel: Kernel, args: Sequence[Any]) -> Lanes:
     if len(args) != len(kernel.params):
-        raise KernelFault(f"{kernel.name} takes {len(kernel.params)} arguments, not {len(args)}.")
+        raise ValueError(f"{kernel.name} takes {len(kernel.params)} arguments, not {len(args)}.")
     space = np.zeros(kernel.param_bytes, np.uint8)
     for param, arg in zip(kernel.params, args, strict=True):
         data = np.asarray(arg).tobytes()
         if len(data) != param.size:
-            raise KernelFault(
-                f"{kernel.name}: parameter {param.name} has {param.size} bytes, the argument {len(data)}."
-            )
+            raise ValueError(f"{kernel.name}: parameter {param.name} has {param.size} bytes, the argument {len(data)}.")
         space[param.offset : param.offset + param.size] = np.frombuffer(data, np.uint8)
     return space
 
@@ -192,24 +191,25 @@ def _places(warp: Warp) -> str:
 
 
 def _release(warps: list[Warp]) -> None:
-    """Open the barriers that all expected warps have reached."""
+    """Open the barriers that all expected threads have reached."""
     for number in {warp.barrier.number for warp in warps if warp.barrier is not None}:
         waiting, expected = _arrivals(warps, number)
-        if len(waiting) == expected:
+        if len(waiting) * LANES == expected:
             for warp in waiting:
                 warp.barrier = None
 
 
 def _arrivals(warps: list[Warp], number: int) -> tuple[list[Warp], int]:
-    """The warps that wait at a barrier, and how many it is for; a fault where they disagree about that."""
+    """The warps that wait at a barrier, and how many threads it is for; a fault where they disagree about that.
+
+    Whole warps count, also where lanes have exited; warps that have exited as a whole are not waited for.
+    """
     waiting = [warp for warp in warps if warp.barrier is not None and warp.barrier.number == number]
     counts = {warp.barrier.threads for warp in waiting if warp.barrier is not None}
     if len(counts) != 1:
         raise KernelFault(f"{warps[0].kernel.name}, CTA {warps[0].cta}: warps give barrier {number} different counts.")
     threads = counts.pop()
-    if threads is None:
-        return waiting, sum(bool(warp.live.any()) for warp in warps)
-    return waiting, threads // LANES
+    return waiting, LANES * sum(bool(warp.live.any()) for warp in warps) if threads is None else threads
 
 
 def _deadlock(warps: list[Warp]) -> KernelFault:
@@ -218,7 +218,7 @@ def _deadlock(warps: list[Warp]) -> KernelFault:
         if warp.barrier is not None:
             waiting, expected = _arrivals(warps, warp.barrier.number)
             stuck.append(
-                f"warp {warp.index} waits at barrier {warp.barrier.number}; {len(waiting)} of {expected} arrived "
-                f"(PTX line {warp.barrier.instruction.line})"
+                f"warp {warp.index} waits at barrier {warp.barrier.number} (PTX line {warp.barrier.instruction.line}), "
+                f"where {len(waiting) * LANES} of {expected} threads arrived"
             )
-    return KernelFault(f"{warps[0].kernel.name}, CTA {warps[0].cta}: deadlock. {'. '.join(stuck)}.")
+    return KernelFault(f"{warps[0].kernel.name}, CTA {warps[0].cta}: deadlock; {'; '.join(stuck)}.")

@@ -1,0 +1,210 @@
+"""``fa-bench check``: every kernel of ours against fp64, and its counts against the model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from fa_bench.cli.options import (
+    BlockOption,
+    CausalOption,
+    FormatOption,
+    GpuOption,
+    JobsOption,
+    LayoutOption,
+    QuietOption,
+    StagesOption,
+)
+from fa_bench.cli.output import Format, Output
+
+if TYPE_CHECKING:
+    from fa_bench.backends.base import Backend
+    from fa_bench.model.gpu import Gpu
+    from fa_bench.records import Record
+    from fa_bench.sweep.plan import PlannedCase
+
+#: Version of the JSON document, described in docs/cli.md.
+SCHEMA: Final = 1
+#: The grid where nothing else is asked for: one row, ragged either way, and large enough for many tiles.
+DEFAULT_AXES: Final = {
+    "seq": "1x1,127x300,300x127,1000x1000",
+    "head_dim": "40,64,128,256",
+    "heads": "8",
+    "kv_heads": "2",
+    "dtype": "fp16,bf16,fp32",
+    "causal": "both",
+}
+#: A multiply-add in fp32 takes the emulator about this many times as long as one on the tensor cores.
+_FP32_COST: Final = 10
+
+
+def check(
+    ctx: typer.Context,
+    seq: Annotated[
+        str | None,
+        typer.Option(
+            "--seq",
+            help="Lengths: N for a square, QxKV where queries and keys differ.",
+            metavar="LIST",
+            rich_help_panel="Shape",
+            show_default=DEFAULT_AXES["seq"],
+        ),
+    ] = None,
+    head_dim: Annotated[
+        str | None,
+        typer.Option(
+            "--head-dim",
+            help="Head dimensions.",
+            metavar="AXIS",
+            rich_help_panel="Shape",
+            show_default=DEFAULT_AXES["head_dim"],
+        ),
+    ] = None,
+    heads: Annotated[
+        str | None,
+        typer.Option(
+            "--heads",
+            help="Query heads.",
+            metavar="SIZE",
+            rich_help_panel="Shape",
+            show_default=DEFAULT_AXES["heads"],
+        ),
+    ] = None,
+    kv_heads: Annotated[
+        str | None,
+        typer.Option(
+            "--kv-heads",
+            help="K/V heads: a divisor of the query heads.",
+            metavar="SIZE",
+            rich_help_panel="Shape",
+            show_default=DEFAULT_AXES["kv_heads"],
+        ),
+    ] = None,
+    causal: CausalOption = None,
+    impl: Annotated[
+        str | None,
+        typer.Option(
+            "--impl", help="Kernels to check.", metavar="LIST", rich_help_panel="Kernel", show_default="all of ours"
+        ),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            "--dtype",
+            help="Data types.",
+            metavar="LIST",
+            rich_help_panel="Kernel",
+            show_default=DEFAULT_AXES["dtype"],
+        ),
+    ] = None,
+    layout: LayoutOption = None,
+    block: BlockOption = None,
+    stages: StagesOption = None,
+    device: Annotated[
+        str,
+        typer.Option("--device", help="Where to run: auto, cuda or emulator.", metavar="NAME", rich_help_panel="Run"),
+    ] = "auto",
+    gpu: GpuOption = None,
+    jobs: JobsOption = None,
+    fmt: FormatOption = Format.TABLE,
+    quiet: QuietOption = False,
+) -> int:
+    """Run every kernel of ours on a grid of shapes and check its result and its bytes.
+
+    Every element of the output stands against fp64, with a bound that follows from the number format; the bytes
+    that the emulator counts stand against the model. Exits with 1 on a failure.
+    """
+    from fa_bench.cli.devices import opened
+    from fa_bench.report.check import check_rows, check_tables
+    from fa_bench.report.records import failures
+
+    output = Output(fmt, quiet)
+    pairs = _pairs(seq or DEFAULT_AXES["seq"])
+    with opened(device, jobs=jobs, kernels_only=True, all_slices=True) as backends:
+        target, planned = _plan(ctx.params, pairs, backends, gpu)
+        records = _run(output, planned, backends[0], target)
+    failed = failures(records)
+    document = {"schema": SCHEMA, "passed": not failed, "records": [asdict(record) for record in records]}
+    output.emit(check_tables(records), check_rows(records), document)
+    output.say(f"{len(records)} cases, {len(failed)} failed.")
+    return int(bool(failed))
+
+
+def _pairs(text: str) -> list[tuple[int, int]]:
+    """(seq_q, seq_kv) of each item: ``N`` or ``QxKV``."""
+    from fa_bench.errors import UsageError
+    from fa_bench.units import parse_int, parse_list
+
+    pairs = []
+    for item in parse_list(text):
+        query, cross, key = item.partition("x")
+        try:
+            lengths = parse_int(query, minimum=1), parse_int(key if cross else query, minimum=1)
+        except UsageError as error:
+            raise UsageError(f"--seq: {error.message}", hint="Write N, or QxKV as in 127x300.") from None
+        pairs.append(lengths)
+    return pairs
+
+
+def _plan(
+    options: Mapping[str, Any], pairs: Sequence[tuple[int, int]], backends: Sequence[Backend], gpu: str | None
+) -> tuple[Gpu, list[PlannedCase]]:
+    """The cases of the grid, those with the least work first."""
+    from fa_bench.cli.axes import merge_axes, sweep_request
+    from fa_bench.cli.planning import resolved, target_gpu
+    from fa_bench.sweep.plan import plan
+
+    given = {axis: value for axis, value in options.items() if value is not None}
+    if "heads" in given:
+        given.setdefault("kv_heads", given["heads"])
+    target = target_gpu(gpu, backends)
+    base = sweep_request(merge_axes({**DEFAULT_AXES, **given, "seq": "1"}), backends[0].name, gpu)
+    planned = [
+        cell
+        for seq_q, seq_kv in pairs
+        for cell in plan(resolved(replace(base, seqs=(seq_q,), seqs_kv=(seq_kv,)), backends), backends, target).cases
+    ]
+    return target, sorted(planned, key=_cost)
+
+
+def _cost(planned: PlannedCase) -> int:
+    shape = planned.case.shape
+    work = shape.slices * shape.seq_q * shape.seq_kv * shape.head_dim
+    return work * (_FP32_COST if planned.case.dtype == "fp32" else 1)
+
+
+def _run(output: Output, planned: Sequence[PlannedCase], backend: Backend, target: Gpu) -> list[Record]:
+    """Run the cases; a failure is shown as it happens."""
+    from fa_bench.cli.eta import Eta
+    from fa_bench.report.names import case_name
+    from fa_bench.report.records import failures
+    from fa_bench.sweep.build import Site
+    from fa_bench.sweep.case import run_case
+    from fa_bench.sweep.predict import predict
+    from fa_bench.units import format_duration
+
+    eta = Eta(tuple(cell.case for cell in planned if cell.status == "run"))
+    records = []
+    output.start_progress()
+    try:
+        for number, cell in enumerate(planned):
+            left = eta.seconds_left()
+            name = case_name(cell.case)
+            about = "" if left is None else f", about {format_duration(left)} left"
+            output.progress(f"{number}/{len(planned)} done{about}; {name.impl}, {name.shape()}")
+            start = time.monotonic()
+            site = Site("check", datetime.now(UTC), cell.backend, backend.device, target)
+            record = run_case(cell, backend, site, predict).record
+            if cell.status == "run":
+                eta.finished(cell.case, time.monotonic() - start)
+            records.append(record)
+            for sentence in failures([record]):
+                output.warn(f"FAIL {sentence}")
+    finally:
+        output.stop_progress()
+    return records

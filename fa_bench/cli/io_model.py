@@ -1,0 +1,167 @@
+"""``fa-bench io-model``: the bytes of each tensor, predicted and counted."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fa_bench.cli.options import (
+    BatchOption,
+    BlockOption,
+    CausalOption,
+    ConfigOption,
+    DtypeOption,
+    FormatOption,
+    GpuOption,
+    HeadDimOption,
+    HeadsOption,
+    HiddenOption,
+    ImplOption,
+    JobsOption,
+    KvHeadsOption,
+    LayoutOption,
+    QuietOption,
+    SeqOption,
+    StagesOption,
+    TokensOption,
+)
+from fa_bench.cli.output import Format, Output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fa_bench.backends.base import Backend
+    from fa_bench.report.io_model import CaseTraffic
+    from fa_bench.sweep.plan import PlannedCase, SweepPlan
+
+#: Reason of a row that was not run because nobody wanted it to.
+PREDICTED_ONLY = "Predicted only (--no-measure)."
+
+
+def io_model(
+    ctx: typer.Context,
+    seq: SeqOption = None,
+    head_dim: HeadDimOption = None,
+    batch: BatchOption = None,
+    heads: HeadsOption = None,
+    kv_heads: KvHeadsOption = None,
+    tokens: TokensOption = None,
+    hidden: HiddenOption = None,
+    causal: CausalOption = None,
+    impl: ImplOption = None,
+    dtype: DtypeOption = None,
+    layout: LayoutOption = None,
+    block: BlockOption = None,
+    stages: StagesOption = None,
+    config: ConfigOption = None,
+    gpu: GpuOption = None,
+    measure: Annotated[
+        bool, typer.Option("--measure/--no-measure", help="Count bytes by executing the kernels, or only predict.")
+    ] = True,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print how the prediction comes about, for the first shape.")
+    ] = False,
+    jobs: JobsOption = None,
+    fmt: FormatOption = Format.TABLE,
+    quiet: QuietOption = False,
+) -> int:
+    """Compare the global-memory bytes that the model predicts with those that the kernels move.
+
+    Per case a table: tensor, direction, predicted, counted, difference; then totals of each implementation beside
+    its paper's formula. Exits with 1 if a byte differs.
+    """
+    from fa_bench.cli.axes import merge_axes, sweep_request
+    from fa_bench.cli.devices import opened
+    from fa_bench.cli.planning import ModelOnly, resolved, target_gpu
+    from fa_bench.report.io_model import case_table, document, flat_rows, totals_tables
+    from fa_bench.sweep.plan import plan
+
+    output = Output(fmt, quiet)
+    request = sweep_request(merge_axes(ctx.params, config), "emulator", gpu)
+    model_only = (ModelOnly(),)
+    made = plan(resolved(request, model_only), model_only, target_gpu(gpu, model_only))
+    if explain:
+        _explain(output, made)
+        return 0
+    cases: list[CaseTraffic] = []
+    with opened("emulator", jobs=jobs) if measure else nullcontext(()) as backends:
+        for case in _run(output, made, backends):
+            if fmt is Format.TABLE:
+                output.emit([case_table(case)], [])
+                output.write("\n")
+            cases.append(case)
+    totals = totals_tables(cases)
+    tables = totals if fmt is Format.TABLE else [*map(case_table, cases), *totals]
+    output.emit(tables, flat_rows(cases), document(cases))
+    return _verdict(output, cases)
+
+
+def _run(output: Output, made: SweepPlan, backends: Sequence[Backend]) -> Iterator[CaseTraffic]:
+    """Each case as it is done: counted where there is a backend, else predicted."""
+    from fa_bench.report.io_model import case_traffic
+    from fa_bench.report.names import case_name
+    from fa_bench.sweep.build import Site
+    from fa_bench.sweep.case import run_case, unrun_rows
+    from fa_bench.sweep.predict import predict
+
+    output.start_progress()
+    try:
+        for number, planned in enumerate(made.cases):
+            name = case_name(planned.case)
+            output.progress(f"{number}/{len(made.cases)} done; {name.impl}, seq {name.seq}")
+            device = backends[0].device if backends else "model"
+            site = Site("io-model", datetime.now(UTC), planned.backend, device, made.gpu)
+            if backends:
+                rows = run_case(planned, backends[0], site, predict)
+            else:
+                status = "skipped" if planned.status == "run" else planned.status
+                prediction = predict(planned.case, made.gpu)
+                rows = unrun_rows(planned, site, status, planned.reason or PREDICTED_ONLY, prediction)
+            yield case_traffic(rows.record, rows.traffic)
+    finally:
+        output.stop_progress()
+
+
+def _explain(output: Output, made: SweepPlan) -> None:
+    """Print the derivations of the plan's first shape."""
+    from fa_bench import algorithms
+    from fa_bench.report.names import case_name
+
+    legal = [planned for planned in made.cases if planned.case.tile is not None]
+    first = [planned for planned in legal if planned.case.shape == legal[0].case.shape]
+    rows = [
+        {
+            "case_id": planned.case.case_id,
+            "name": f"{case_name(planned.case).impl}, {case_name(planned.case).shape()}",
+            "explanation": algorithms.get(planned.case.impl).explain(planned.case),
+        }
+        for planned in first
+    ]
+    if output.fmt is Format.TABLE:
+        output.write("\n\n".join(f"{row['name']}\n{row['explanation']}" for row in rows) + "\n")
+    elif output.fmt is Format.MD:
+        output.write("\n\n".join(f"**{row['name']}**\n\n```\n{row['explanation']}\n```" for row in rows) + "\n")
+    else:
+        output.emit([], rows)
+    if len(first) < len(legal):
+        output.say(f"{len(legal) - len(first)} more cases are not explained: narrow the axes to choose.")
+
+
+def _verdict(output: Output, cases: Sequence[CaseTraffic]) -> int:
+    """Say what is wrong, if anything is, and give the exit code."""
+    from fa_bench.records import FAILED_STATUSES
+    from fa_bench.report.names import record_name
+
+    code = 0
+    for case in cases:
+        name = record_name(case.record)
+        if case.record.status in FAILED_STATUSES:
+            output.warn(f"{name.impl}, {name.shape()}: {case.record.status}. {case.record.status_reason}")
+            code = 1
+        elif not case.equal:
+            output.warn(f"{name.impl}, {name.shape()}: the bytes counted are not those predicted.")
+            code = 1
+    return code
