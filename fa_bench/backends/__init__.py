@@ -38,7 +38,8 @@ def _why_no_cuda(load: Callable[[str], Any]) -> str | None:
     except ModuleNotFoundError:
         return "CuPy is not installed (extra cuda13 or cuda12)."
     except ImportError as error:
-        return f"CuPy is installed but cannot be imported: {str(error).splitlines()[0] if str(error) else error!r}."
+        cause = str(error.__cause__ or error).strip().splitlines() or [repr(error)]
+        return f"CuPy is installed but cannot be imported ({cause[0]})."
     try:
         if cupy.cuda.runtime.getDeviceCount() > 0:
             return None

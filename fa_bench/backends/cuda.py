@@ -6,14 +6,15 @@ timed launch -> verify. A kernel that stopped writing cannot pass, and creating 
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import statistics
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fa_bench import algorithms, reference
@@ -35,8 +36,6 @@ L2State = Literal["cold", "warm"]
 TORCH_IMPLEMENTATIONS: Final = ("torch-math", "torch-flash", "torch-flash-blocked")
 WARM_UP_LAUNCHES: Final = 3
 EMPTY: Final = KernelSpec("common/empty.cu", "empty")
-#: Enough for the median of an empty kernel.
-FLOOR_RULE: Final = {"max_elapsed_ms": 200.0, "min_sampled_ms": 0.0, "min_samples": 50}
 
 
 @dataclass(slots=True)
@@ -80,10 +79,8 @@ class CudaBackend:
         lookup: Callable[[str], Algorithm] = algorithms.get,
         clock: Clock = time.perf_counter,
     ) -> None:
-        if cupy is None:
-            import cupy
-        self._cupy = cupy
-        self._device = CudaDevice(cupy, ordinal)
+        self._cupy = importlib.import_module("cupy") if cupy is None else cupy
+        self._device = CudaDevice(self._cupy, ordinal)
         self.device = self._device.name
         self._l2: L2State = l2
         self._rule = rule or StoppingRule()
@@ -127,6 +124,7 @@ class CudaBackend:
         except FaBenchError:
             raise
         except MemoryError as error:  # CuPy's OutOfMemoryError is one
+            traceback.clear_frames(error.__traceback__)  # they hold the buffers that did fit
             raise OutOfMemory(f"{case.impl} ran out of memory on {self.device}.") from error
         except (self._cupy.cuda.runtime.CUDARuntimeError, self._cupy.cuda.driver.CUDADriverError) as error:
             self._lost = not self._alive()
@@ -219,7 +217,7 @@ class CudaBackend:
             timings = time_on_gpu(
                 lambda: empty((1, 1, 1), (32, 1, 1), ()),
                 self._device,
-                StoppingRule(**FLOOR_RULE),
+                StoppingRule(max_elapsed_ms=200.0, min_sampled_ms=0.0, min_samples=50),
                 flush=flush,
                 clock=self._clock,
             )

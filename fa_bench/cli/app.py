@@ -6,12 +6,13 @@ Nothing heavy is imported here or at the top of a command's module, so that ``--
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from fa_bench import __version__
@@ -29,7 +30,7 @@ from fa_bench.errors import FaBenchError, UsageError, nearest
 INTERRUPTED: Final = 130
 
 #: typer carries click inside itself or depends on it, by version; both export BadParameter, click's bases with it.
-_ClickUsageError, _ClickException = typer.BadParameter.__mro__[1:3]
+_CLICK_ERROR: Final = cast("type[Exception]", typer.BadParameter.__mro__[2])
 
 
 class _Commands(TyperGroup):
@@ -56,7 +57,6 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def fa_bench(
     ctx: typer.Context,
     version: Annotated[
@@ -72,13 +72,25 @@ def fa_bench(
         output.print_help(ctx)
 
 
-app.command(cls=AxesCommand)(sweep)
-app.command(name="io-model", cls=AxesCommand)(io_model)
-app.command(cls=AxesCommand)(check)
-app.command()(gpus)
-app.command()(kernels)
-app.command()(doctor)
-app.command()(cache)
+def _help(command: Callable[..., object]) -> str:
+    """A command's docstring with its paragraphs unwrapped, so that they fill the terminal's width."""
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+_COMMANDS: Final[tuple[tuple[Callable[..., int | None], type[TyperCommand]], ...]] = (
+    (sweep, AxesCommand),
+    (io_model, AxesCommand),
+    (check, AxesCommand),
+    (gpus, TyperCommand),
+    (kernels, TyperCommand),
+    (doctor, TyperCommand),
+    (cache, TyperCommand),
+)
+
+app.callback(invoke_without_command=True, help=_help(fa_bench))(fa_bench)
+for _command, _class in _COMMANDS:
+    app.command(cls=_class, help=_help(_command))(_command)
 
 
 def run(argv: Sequence[str] | None = None) -> int:
@@ -87,13 +99,13 @@ def run(argv: Sequence[str] | None = None) -> int:
     An exception that is no known error leaves as it is: it is a defect, and its traceback is wanted.
     """
     output.make_streams_safe()
+    args = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = None if argv is None else list(argv)
-        result = get_command(app).main(args=args, prog_name="fa-bench", standalone_mode=False)
+        result = get_command(app).main(args=args, prog_name="fa-bench", standalone_mode=False, obj=args)
     except FaBenchError as error:
         output.print_error(error.message, error.hint)
         return error.exit_code
-    except _ClickException as error:
+    except _CLICK_ERROR as error:
         output.print_error(*_in_our_words(error))
         return UsageError.exit_code
     return int(result or 0)
@@ -107,7 +119,8 @@ def _in_our_words(error: BaseException) -> tuple[str, str]:
     if option is not None and "No such option" in str(error):
         known = [name for parameter in context.command.params for name in parameter.opts] if context else []
         return f"There is no option {option!r}.", f"{nearest(option, known)} {help_hint}".strip()
-    message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+    # Newer typer checks values with pydantic, which puts its own words before ours.
+    message = " ".join(error.format_message().split()).replace("Value error, ", "")  # type: ignore[attr-defined]
     return message if message.endswith(".") else f"{message}.", help_hint
 
 

@@ -24,7 +24,6 @@ T = TypeVar("T")
 #: Two ways to say the same size: the one that is named last holds.
 _EXCLUSIVE: Final = (("batch", "tokens"), ("heads", "hidden"))
 _CAUSAL: Final[Mapping[str, tuple[bool, ...]]] = {"true": (True,), "false": (False,), "both": (False, True)}
-DEVICES: Final = ("auto", "cuda", "emulator", "host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +122,6 @@ def parse_causal(text: str) -> tuple[bool, ...]:
     """``true``, ``false`` or ``both``; also the list of the first two that a preset may hold."""
     values = [value for word in _words(text, tuple(_CAUSAL)) for value in _CAUSAL[word]]
     return tuple(dict.fromkeys(values))
-
-
-def check_device(name: str) -> str:
-    """``name`` if it is a device's."""
-    if name not in DEVICES:
-        raise UsageError(f"--device: there is no device {name!r}.", hint=nearest(name, DEVICES))
-    return name
 
 
 def _preset_axes(name: str) -> dict[str, AxisText]:

@@ -1,13 +1,13 @@
-"""Opening what ``--device`` asks for, and closing it again."""
+"""Opening what ``--device`` asks for, closing it again, and what a run notes of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
+from fa_bench import backends
 from fa_bench.backends.base import Backend
-from fa_bench.cli.axes import check_device
-from fa_bench.errors import DeviceUnavailable, UsageError
+from fa_bench.errors import DeviceUnavailable, UsageError, nearest
 
 
 @contextmanager
@@ -15,8 +15,6 @@ def opened(
     device: str, *, jobs: int | None = None, kernels_only: bool = False, all_slices: bool = False
 ) -> Iterator[list[Backend]]:
     """The backends of ``device``, in order of preference, closed at the end.
-
-    ``auto`` is a usable GPU, else the emulator and the host.
 
     Parameters
     ----------
@@ -35,21 +33,35 @@ def opened(
     DeviceUnavailable
         If it is not here.
     """
-    backends: list[Backend] = []
-    try:
-        backends += _open(check_device(device), jobs or 0, kernels_only, all_slices)
-        yield backends
-    finally:
-        for backend in backends:
-            backend.close()
+    if device not in backends.DEVICES:
+        raise UsageError(f"--device: there is no device {device!r}.", hint=nearest(device, backends.DEVICES))
+    if kernels_only and device == "host":
+        raise UsageError("--device: the host runs none of our kernels.", hint="Choose cuda or emulator.")
+    names = [name for name in backends.resolve_device(device) if name != "host" or not kernels_only]
+    if not names:
+        raise DeviceUnavailable(missing_emulator() or "Nothing here runs our kernels.", hint="See fa-bench doctor.")
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(closing(backends.open_backend(name, jobs=jobs or 0, all_slices=all_slices)))
+            for name in names
+        ]
 
 
-def _open(device: str, jobs: int, kernels_only: bool, all_slices: bool) -> Iterator[Backend]:
-    if device == "host" and kernels_only:
-        raise UsageError("The host runs no kernels of ours.", hint="Choose cuda or emulator.")
-    if device == "host":
-        yield _host()
-    elif device == "emulator":
-        yield _emulator(jobs, all_slices)
-    else:
-        yield from _host_or(jobs)
+def missing_emulator() -> str | None:
+    """Why kernels can't run on the CPU here, None if they can."""
+    return backends.why_not("emulator")
+
+
+def driver_version() -> str | None:
+    """Version of the NVIDIA driver, None without one."""
+    from fa_bench.measure.nvml import Nvml
+
+    with closing(Nvml()) as nvml:
+        return nvml.driver_version()
+
+
+def nvrtc_version() -> str | None:
+    """Version of the NVRTC that compiles here, None without one."""
+    from fa_bench import nvrtc
+
+    return nvrtc.load().version if nvrtc.unavailable() is None else None

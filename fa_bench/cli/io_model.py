@@ -35,10 +35,7 @@ if TYPE_CHECKING:
 
     from fa_bench.backends.base import Backend
     from fa_bench.report.io_model import CaseTraffic
-    from fa_bench.sweep.plan import PlannedCase, SweepPlan
-
-#: Reason of a row that was not run because nobody wanted it to.
-PREDICTED_ONLY = "Predicted only (--no-measure)."
+    from fa_bench.sweep.plan import SweepPlan
 
 
 def io_model(
@@ -101,7 +98,7 @@ def io_model(
 
 def _run(output: Output, made: SweepPlan, backends: Sequence[Backend]) -> Iterator[CaseTraffic]:
     """Each case as it is done: counted where there is a backend, else predicted."""
-    from fa_bench.report.io_model import case_traffic
+    from fa_bench.report.io_model import PREDICTED_ONLY, case_traffic
     from fa_bench.report.names import case_name
     from fa_bench.sweep.build import Site
     from fa_bench.sweep.case import run_case, unrun_rows

@@ -72,7 +72,7 @@ def kernels(
     request = resolved(sweep_request(merge_axes({**ctx.params, "seq": "1k"}), "auto", gpu), (ModelOnly(),))
     planned = plan(request, (ModelOnly(),), target)
     nvrtc.load()
-    rows = []
+    rows: list[KernelRow] = []
     for cell in planned.cases:
         if cell.status != "run":
             output.say(f"{cell.case.impl}, {cell.case.dtype}, D={cell.case.shape.head_dim}: {cell.reason}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 from fa_bench.report.export import csv_text, json_text
 from fa_bench.report.tables import Table
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import typer
     from rich.console import Console
     from rich.progress import Progress
-    from rich.table import Table as RichTable
 
 #: Words of our tables that deserve a colour where the terminal has some.
 _STYLES: Final[Mapping[str, str]] = {
@@ -103,13 +102,12 @@ class Output:
         """Draw the head of a table whose rows come one by one (``add_row``)."""
         with _Paused(self._progress):
             self.write(table.title + "\n")
-            _console(sys.stdout).print(_rich_table(table, streamed=True))
+            _print_table(table, streamed=True)
 
     def add_row(self, table: Table, row: tuple[str, ...]) -> None:
         """Draw one row below the head that ``start_rows`` drew."""
         with _Paused(self._progress):
-            streamed = Table("", table.columns, (row,))
-            _console(sys.stdout).print(_rich_table(streamed, streamed=True, head=False))
+            _print_table(Table("", table.columns, (row,)), streamed=True, head=False)
 
     def end_rows(self, table: Table) -> None:
         """Draw the note below the rows, and the gap before what follows."""
@@ -162,7 +160,7 @@ class Output:
             self.write("\n")
         if table.title:
             self.write(table.title + "\n")
-        _console(sys.stdout).print(_rich_table(table))
+        _print_table(table)
         if table.note:
             _console(sys.stdout).print(table.note, style="dim")
 
@@ -209,18 +207,22 @@ class _Paused:
             self._progress.start()
 
 
-def _console(stream: object) -> Console:
+def _console(stream: TextIO) -> Console:
     from rich.console import Console
 
-    return Console(file=stream, markup=False, emoji=False, highlight=False)  # type: ignore[arg-type]
+    return Console(file=stream, markup=False, emoji=False, highlight=False)
 
 
-def _rich_table(table: Table, *, streamed: bool = False, head: bool = True) -> RichTable:
+def _print_table(table: Table, *, streamed: bool = False, head: bool = True) -> None:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, show_header=head, padding=0, pad_edge=False)
+    console = _console(sys.stdout)
+    gap = 2 if _natural_width(table) + 2 * len(table.columns) <= console.width and not streamed else 1
+    drawn = RichTable(
+        box=box.SIMPLE_HEAD, show_edge=False, show_header=head, padding=(0, gap - 1, 0, 0), pad_edge=False
+    )
     for column in table.columns:
         drawn.add_column(
             Text(column.title),
@@ -230,4 +232,9 @@ def _rich_table(table: Table, *, streamed: bool = False, head: bool = True) -> R
         )
     for row in table.rows:
         drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-    return drawn
+    console.print(drawn)
+
+
+def _natural_width(table: Table) -> int:
+    lines = [[column.title for column in table.columns], *table.rows]
+    return sum(max(map(len, cells)) for cells in zip(*lines, strict=True))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from fa_bench import algorithms
 from fa_bench.backends.base import BackendName
+from fa_bench.backends.host import NUMPY_IMPLEMENTATIONS, TORCH_IMPLEMENTATIONS
 from fa_bench.cases import Case
 from fa_bench.errors import DeviceUnavailable, UsageError, nearest
 from fa_bench.model import gpus
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 #: Target of tiles and predictions where there is no GPU and none was asked for.
 DEFAULT_GPU: Final = "a100-sxm-80"
-NUMPY_IMPLS: Final = ("numpy-standard", "numpy-flash")
-TORCH_IMPLS: Final = ("torch-math", "torch-flash", "torch-flash-blocked")
 
 #: The shape of the FlashAttention papers, for a GPU that nothing else was asked of.
 GPU_TOKENS: Final = 16 * 1024
@@ -81,7 +80,7 @@ def resolved(request: SweepRequest, backends: Sequence[PlanningBackend]) -> Swee
 
 def _impls(asked: Sequence[str], backends: Sequence[PlanningBackend]) -> tuple[str, ...]:
     here = list(dict.fromkeys(impl for backend in backends for impl in backend.implementations()))
-    ours = [impl for impl in (*algorithms.names(), *NUMPY_IMPLS) if impl in here]
+    ours = [impl for impl in (*algorithms.names(), *NUMPY_IMPLEMENTATIONS) if impl in here]
     groups = {"auto": ours, "all": here}
     impls: dict[str, None] = {}
     for name in asked or ("auto",):
@@ -92,11 +91,11 @@ def _impls(asked: Sequence[str], backends: Sequence[PlanningBackend]) -> tuple[s
 
 
 def _check_impl(impl: str, here: Sequence[str]) -> None:
-    known = (*algorithms.names(), *NUMPY_IMPLS, *TORCH_IMPLS)
+    known = (*algorithms.names(), *NUMPY_IMPLEMENTATIONS, *TORCH_IMPLEMENTATIONS)
     if impl in here:
         return
     if impl not in known and impl not in here:
         raise UsageError(f"There is no implementation {impl!r}.", hint=nearest(impl, dict.fromkeys((*known, *here))))
-    if impl in TORCH_IMPLS:
+    if impl in TORCH_IMPLEMENTATIONS:
         raise DeviceUnavailable(f"{impl} does not run here: PyTorch may be missing.", hint="See fa-bench doctor.")
     raise UsageError(f"{impl} does not run on the device asked for.", hint=f"Here run: {', '.join(here)}.")

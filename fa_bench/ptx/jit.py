@@ -10,6 +10,7 @@ import ctypes
 import functools
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,17 +19,19 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from fa_bench.filecache import FileCache
-from fa_bench.ptx import lower_arith, lower_memory, lower_warp, runtime_driver, runtime_math, runtime_memory
+from fa_bench.ptx import lower_arith, lower_memory, lower_warp, runtime, runtime_math
 from fa_bench.ptx.cfg import Block, Flow
 from fa_bench.ptx.emitter import Emitter
-from fa_bench.ptx.isa import PtxError, UnsupportedInstruction
+from fa_bench.ptx.isa import UnsupportedInstruction
 from fa_bench.ptx.layout import BARRIER, DONE, FAULT, LANES, STOPPED, Context, Queue, Warp
 from fa_bench.ptx.program import Instruction, Kernel
 
-__all__ = ["CACHE", "CompiledKernel", "compile_kernel", "lower_memory", "lower_warp"]
+__all__ = ["CACHE", "CONTROL_ROWS", "LOWERINGS", "CompiledKernel", "compile_kernel", "lower_memory", "lower_warp"]
 
 CACHE: Final = FileCache("emulator", 256 << 20)
 LOWERINGS: Final = lower_arith.LOWERINGS
+#: Rows that end a basic block; :class:`_Function` handles them.
+CONTROL_ROWS: Final = frozenset({"bra", "ret", "exit", "trap", "bar.sync", "barrier.sync"})
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,8 @@ def _key(kernel: Kernel, one_dimensional: bool) -> str:
 def _identity() -> str:
     """The code generator, LLVM and the CPU: what else decides the machine code."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    folder = Path(__file__).parent
+    for path in sorted([*folder.glob("*.py"), *folder.glob("ir/*.ll")]):
         digest.update(path.read_bytes())
     cpu, features = _host()
     return f"{digest.hexdigest()} {llvmlite.__version__} {llvm.llvm_version_info} {cpu} {features}"
@@ -185,23 +189,19 @@ def lower(kernel: Kernel, one_dimensional: bool) -> tuple[str, Plan]:
 
 def _module(warp: str, e: Emitter, plan: Plan) -> str:
     functions = [
-        runtime_memory.DECLARATIONS,
         warp,
-        runtime_driver.driver(plan.warp_bytes, plan.queue_offset),
-        runtime_memory.global_check(),
-        runtime_memory.shared_check(),
-        runtime_memory.copy_queue(),
+        runtime.template("driver", WARP_BYTES=plan.warp_bytes, QUEUE_OFFSET=plan.queue_offset),
+        runtime.template("check"),
+        runtime.template("queue"),
         runtime_math.ex2(),
         runtime_math.lg2(),
         runtime_math.permute(),
     ]
-    moves: set[tuple[int, bool]] = set()
+    sizes: set[int] = set()
     for name in sorted(e.runtime):
         word, _, rest = name.partition("_")
         if word in ("ld", "st"):
-            space, size = rest.split("_")
-            functions.append(runtime_memory.access(space, int(size), word == "st"))
-            moves.add((int(size), word == "st"))
+            sizes.add(int(rest.split("_")[1]))
         elif word == "ldmatrix":
             functions.append(runtime_math.ldmatrix(int(rest[1]), rest.endswith("trans")))
         elif name in ("mma_f16", "mma_bf16"):
@@ -209,7 +209,7 @@ def _module(warp: str, e: Emitter, plan: Plan) -> str:
             functions.append(runtime_math.expand_a(rest))
     if any(name.startswith("mma") for name in e.runtime):
         functions += [runtime_math.expand_c(), runtime_math.collapse_c()]
-    functions += [runtime_memory.move(size, write) for size, write in sorted(moves)]
+    functions += [runtime.access(size) for size in sorted(sizes)]
     text = "\n".join(functions)
     vectors = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
     return (
@@ -220,13 +220,12 @@ def _module(warp: str, e: Emitter, plan: Plan) -> str:
 
 def _intrinsics(text: str) -> list[str]:
     """Declarations of the overloaded intrinsics that ``text`` calls."""
-    import re
-
     found: dict[str, str] = {}
     for result, name, arguments in re.findall(r"call (\S+|<[^>]+>) @(llvm\.[\w.]+)\((.*)\)$", text, re.M):
         types = ", ".join(re.findall(r"(?:^|, )(<\d+ x \w+>|float|double|half|i\d+)(?= )", arguments))
         found[name] = f"declare {result} @{name}({types})"
-    return [line for name, line in sorted(found.items()) if f"@{name}(" not in runtime_memory.DECLARATIONS]
+    declared = "\n".join(line for line in text.splitlines() if line.startswith("declare"))
+    return [line for name, line in sorted(found.items()) if f" @{name}(" not in declared]
 
 
 class _Function:
@@ -286,7 +285,7 @@ class _Function:
         terminator: Instruction | None = None
         for index, instruction in enumerate(instructions, block.start):
             e.instruction_index = index
-            if instruction.row.klass == "control" or instruction.row.name in ("bar.sync", "barrier.sync"):
+            if instruction.row.name in CONTROL_ROWS:
                 terminator = instruction
                 break
             LOWERINGS[instruction.row.name](e, instruction)
@@ -472,19 +471,3 @@ class _Function:
         for name, code in (("done", DONE), ("stopped", STOPPED), ("fault", FAULT)):
             e.label(name)
             e.emit(f"ret i32 {code}")
-
-
-def check_complete() -> None:
-    """Every ISA row has a lowering or is control flow handled here.
-
-    Raises
-    ------
-    PtxError
-        Naming the rows that lack one.
-    """
-    from fa_bench.ptx.isa import ROWS
-
-    own = {"bra", "ret", "exit", "trap", "bar.sync", "barrier.sync"}
-    missing = [row.name for row in ROWS if row.name not in LOWERINGS and row.name not in own]
-    if missing:
-        raise PtxError(f"ISA rows without a lowering: {', '.join(missing)}.")

@@ -128,6 +128,11 @@ class Queue:
     GROUPS: Final = 64
 
 
+#: Contents of Warp.STATE.
+READY: Final = 0
+WAITING: Final = 1
+FINISHED: Final = 2
+
 #: Return codes of generated code.
 DONE: Final = 0
 BARRIER: Final = 1

@@ -25,6 +25,7 @@ from fa_bench.ptx.layout import (
     FAULTS,
     LANES,
     STOPPED,
+    WAITING,
     Buffers,
     Context,
     GlobalSite,
@@ -33,7 +34,6 @@ from fa_bench.ptx.layout import (
 )
 from fa_bench.ptx.memory import Memory
 from fa_bench.ptx.program import Kernel
-from fa_bench.ptx.runtime_driver import WAITING
 
 #: Backward jumps that a CTA may take before it is taken for a hang. A 16k-token tile loop takes about 10^4.
 DEFAULT_BUDGET: Final = 1 << 40
@@ -68,7 +68,7 @@ class _Worker:
         self.names = [b.name for b in ranges]
         self.buffers = _aligned(max(len(ranges), 1) * Buffers.SIZE)
         for k, buffer in enumerate(ranges):
-            struct.pack_into("<qq", self.buffers, k * Buffers.SIZE, buffer.address, buffer.address + buffer.nbytes)
+            _put("<qq", self.buffers, k * Buffers.SIZE, buffer.address, buffer.address + buffer.nbytes)
         c = Context
         for offset, address in (
             (c.PARAMS, params.ctypes.data),
@@ -81,19 +81,19 @@ class _Worker:
             (c.WARPS, self.warps.ctypes.data),
             (c.BUDGET_START, budget),
         ):
-            struct.pack_into("<Q", self.context, offset, address)
+            _put("<Q", self.context, offset, address)
         for offset, values in (
             (c.NBUFFERS, (len(ranges), shared_bytes)),
             (c.NTID, block),
             (c.NCTAID, grid),
             (c.NWARPS, (self.num_warps, threads)),
         ):
-            struct.pack_into(f"<{len(values)}i", self.context, offset, *values)
+            _put(f"<{len(values)}i", self.context, offset, *values)
         thread = np.arange(self.num_warps * LANES, dtype=np.int32)
         tid = (thread % block[0], thread // block[0] % block[1], thread // (block[0] * block[1]))
         for w in range(self.num_warps):
             state = self.warps[w * plan.warp_bytes :]
-            struct.pack_into("<i", state, Warp.WARP_ID, w)
+            _put("<i", state, Warp.WARP_ID, w)
             for axis in range(3):
                 part = tid[axis][w * LANES : (w + 1) * LANES].astype(np.int32)
                 offset = Warp.TID + axis * 4 * LANES
@@ -101,8 +101,15 @@ class _Worker:
 
     def field(self, offset: int, form: str = "<i") -> int:
         """One field of the context."""
-        value: int = struct.unpack_from(form, self.context, offset)[0]
-        return value
+        return _get(form, self.context, offset)[0]
+
+
+def _put(form: str, place: NDArray[np.uint8], offset: int, *values: int) -> None:
+    struct.pack_into(form, place.data, offset, *values)
+
+
+def _get(form: str, place: NDArray[np.uint8], offset: int) -> tuple[int, ...]:
+    return struct.unpack_from(form, place.data, offset)
 
 
 def _aligned(nbytes: int, alignment: int = 64) -> NDArray[np.uint8]:
@@ -273,9 +280,9 @@ def _waiting(compiled: CompiledKernel, worker: _Worker) -> str:
     parts = []
     for w in range(worker.num_warps):
         state = worker.warps[w * compiled.plan.warp_bytes :]
-        if struct.unpack_from("<i", state, Warp.STATE)[0] != WAITING:
+        if _get("<i", state, Warp.STATE)[0] != WAITING:
             continue
-        barrier, threads = struct.unpack_from("<ii", state, Warp.BARRIER)
+        barrier, threads = _get("<ii", state, Warp.BARRIER)
         arrived = worker.field(Context.ARRIVED + 4 * barrier)
         wanted = threads or worker.num_warps * LANES
         parts.append(f"warp {w} waits at barrier {barrier}, where {arrived} of {wanted} threads arrived")
@@ -300,13 +307,13 @@ def _counters(compiled: CompiledKernel, workers: list[_Worker]) -> LaunchCounter
         ctas += worker.field(Context.CTAS_DONE, "<q")
         for k, name in enumerate(worker.names):
             total = sums.setdefault(name, _Sum())
-            counts = struct.unpack_from("<4Q", worker.buffers, k * Buffers.SIZE + Buffers.COUNTS)
+            counts = _get("<4Q", worker.buffers, k * Buffers.SIZE + Buffers.COUNTS)
             total.read_requests += counts[0]
             total.write_requests += counts[1]
             total.read_sectors += counts[2]
             total.write_sectors += counts[3]
         for s in range(len(compiled.plan.shared_sites) * SharedSite.WAYS):
-            counts = struct.unpack_from("<3Q", worker.ssites, s * SharedSite.SIZE + SharedSite.REQUESTS)
+            counts = _get("<3Q", worker.ssites, s * SharedSite.SIZE + SharedSite.REQUESTS)
             shared = [a + b for a, b in zip(shared, counts, strict=True)]
     tensors = {
         name: TensorCounters(t.read_requests, t.write_requests, t.read_sectors, t.write_sectors)

@@ -63,9 +63,8 @@ def expand_a(kind: str) -> str:
                 + _indices(rows + [32 + r for r in rows])
             )
             for h in range(2):
-                b.do(
-                    f"store {F16} {_half(b, pair, h, kind, 16)}, ptr {b.at('%buf', 64 * (8 * half + 2 * t + h))}, align 64"
-                )
+                column = b.at("%buf", 64 * (8 * half + 2 * t + h))
+                b.do(f"store {F16} {_half(b, pair, h, kind, 16)}, ptr {column}, align 64")
     b.do("ret void")
     arguments = ", ".join(f"<32 x i32> %a{k}" for k in range(4))
     return b.text(f"define internal void @mma_expand_a_{kind}(ptr %buf, {arguments})")
@@ -127,9 +126,8 @@ def multiply(kind: str) -> str:
     b = _Body()
     for half, register in enumerate(("%b0", "%b1")):
         for h in range(2):
-            b.do(
-                f"store <32 x float> {_half(b, register, h, kind, 32)}, ptr {b.at('%b', 256 * half + 128 * h)}, align 64"
-            )
+            place = b.at("%b", 256 * half + 128 * h)
+            b.do(f"store <32 x float> {_half(b, register, h, kind, 32)}, ptr {place}, align 64")
     acc = [b.let(f"load {F16}, ptr {b.at('%c', 64 * n)}, align 64") for n in range(8)]
     for k in range(16):
         half, t, h = k // 8, k % 8 // 2, k % 2

@@ -20,6 +20,9 @@ from fa_bench.units import format_bytes, format_count, format_ms, format_ratio
 #: Version of the JSON document, described in docs/cli.md.
 SCHEMA: Final = 1
 
+#: Reason of a row that was not run because only its prediction was wanted.
+PREDICTED_ONLY: Final = "Predicted only (--no-measure)."
+
 _FORMULAS: Final[Mapping[str, str]] = {
     "standard": "4·N² + 4·N·d",
     "flash1": "2·N·d + Tc·N·(3·d + 4)",
@@ -95,29 +98,20 @@ def case_traffic(record: Record, traffic: Sequence[TensorTraffic]) -> CaseTraffi
 
 
 def case_table(case: CaseTraffic) -> Table:
-    """The table of one case."""
-    counted = case.source or "counted"
-    rows = [
-        (
-            line.kernel,
-            line.tensor,
-            line.op,
-            format_count(line.predicted_bytes),
-            UNKNOWN if line.counted_bytes is None else format_count(line.counted_bytes),
-            _difference(line.difference_bytes),
-        )
-        for line in case.lines
-    ]
-    columns = (
-        Column("kernel", width=20),
-        Column("tensor", width=6),
-        Column("op", width=5),
-        Column("predicted B", "right", 15),
-        Column(f"{counted} B", "right", 15),
-        Column("difference", "right", 12),
-    )
-    note = "" if case.record.status == "ok" else f"{case.record.status}: {case.record.status_reason}"
-    return Table(_title(case.record), columns, tuple(rows), note)
+    """The table of one case; without counts it shows the prediction alone."""
+    columns = [Column("kernel"), Column("tensor"), Column("op"), Column("predicted B", "right")]
+    if case.source is not None:
+        columns += [Column(f"{case.source} B", "right"), Column("difference", "right")]
+    rows = []
+    for line in case.lines:
+        cells = [line.kernel, line.tensor, line.op, format_count(line.predicted_bytes)]
+        if line.counted_bytes is not None:
+            cells += [format_count(line.counted_bytes), _signed(line.counted_bytes - line.predicted_bytes)]
+        rows.append(tuple(cells))
+    record = case.record
+    told = record.status == "ok" or record.status_reason == PREDICTED_ONLY
+    note = "" if told else f"{record.status}: {record.status_reason}"
+    return Table(_title(record), tuple(columns), tuple(rows), note)
 
 
 def totals_tables(cases: Sequence[CaseTraffic]) -> tuple[Table, ...]:
@@ -231,10 +225,8 @@ def _title(record: Record) -> str:
     return f"{name.impl}, {name.shape()}"
 
 
-def _difference(nbytes: int | None) -> str:
-    if nbytes is None:
-        return UNKNOWN
-    return f"{nbytes:+,}" if nbytes else "0"
+def _signed(difference: int) -> str:
+    return f"{difference:+,}" if difference else "0"
 
 
 def flat_rows(cases: Sequence[CaseTraffic]) -> list[dict[str, object]]:
@@ -261,9 +253,10 @@ def document(cases: Sequence[CaseTraffic]) -> dict[str, Any]:
     for case in cases:
         by_shape.setdefault(record_name(case.record).shape(), []).append(case)
     standard = {shape: _standard_bytes(group) for shape, group in by_shape.items()}
+    counted = [case for case in cases if case.source is not None]
     return {
         "schema": SCHEMA,
-        "equal": all(case.equal for case in cases),
+        "equal": all(case.equal for case in counted) if counted else None,
         "cases": [_case_document(case, standard[record_name(case.record).shape()]) for case in cases],
     }
 

@@ -100,7 +100,8 @@ def failures(records: Iterable[Record]) -> list[str]:
     for record in records:
         name = record_name(record)
         if record.status in FAILED_STATUSES:
-            sentences.append(f"{name.impl}, {name.shape()}: {record.status}. {record.status_reason}")
+            reason = " ".join((record.status_reason or "").split())
+            sentences.append(f"{name.impl}, {name.shape()}: {record.status}. {reason}")
         elif counted_as_predicted(record) is False:
             sentences.append(f"{name.impl}, {name.shape()}: the bytes counted are not those of the model.")
     return sentences

@@ -101,4 +101,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, FaBenchError):
         return error.message
     place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"[:_MAX_REASON]
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message} ({Path(place.filename).name}:{place.lineno})"[:_MAX_REASON]

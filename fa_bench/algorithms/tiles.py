@@ -1,0 +1,145 @@
+"""What all rooms say about tiles: what a warp copies of them, why one does not fit, which would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from fa_bench.cases import Case, Tile
+from fa_bench.errors import UsageError
+from fa_bench.model.gpu import Gpu
+
+CHUNK_BYTES: Final = 16
+WARP_SIZE: Final = 32
+
+#: Registers per thread that accumulators may take beside all else without spills, and beyond which the accumulators
+#: alone can't stay in the 255 registers of a thread.
+REGISTER_BUDGET: Final = 192
+REGISTER_LIMIT: Final = 232
+
+#: CTAs of a grid's x axis.
+GRID_LIMIT: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What one warp instruction covers of a matrix: consecutive rows, and bytes of each."""
+
+    group_rows: int
+    column_bytes: int
+
+
+#: fp32 stores of O from registers: 4 rows of 8 chunks.
+FP32_STORE: Final = Access(4, 8 * CHUNK_BYTES)
+
+
+def copy_access(tile_row_bytes: int) -> Access:
+    """What a warp instruction covers of a tile that is copied through ``CopyMap`` of ``tile.cuh``."""
+    chunks = tile_row_bytes // CHUNK_BYTES
+    columns = min(chunks & -chunks, WARP_SIZE)
+    return Access(WARP_SIZE // columns, columns * CHUNK_BYTES)
+
+
+def resolved_tile(case: Case) -> Tile:
+    """The case's tile, which must name its warps.
+
+    Raises
+    ------
+    ValueError
+        If the case has no tile or one that no algorithm has resolved.
+    """
+    if case.tile is None or not case.tile.num_warps:
+        raise ValueError(f"{case.impl} needs a case with a resolved tile")
+    return case.tile
+
+
+def row_unit(case: Case) -> int:
+    """Rows of Q that a warp owns come in multiples of this: mma tiles, or the four lane rows of fp32 kernels."""
+    return 4 if case.dtype == "fp32" else 16
+
+
+def resolve_warps(case: Case, tile: Tile, registers: Callable[[int], int]) -> int:
+    """Warps for ``tile``: four if each then has whole mma rows that fit its registers, else more, else fewer.
+
+    Parameters
+    ----------
+    registers : callable
+        Registers per thread that accumulators take, for a number of warps.
+
+    Raises
+    ------
+    UsageError
+        If the tile names a number of warps that does not divide its rows.
+    """
+    legal = [warps for warps in (4, 8, 2, 1) if tile.block_m % (row_unit(case) * warps) == 0]
+    if tile.num_warps:
+        if tile.num_warps not in legal:
+            raise UsageError(
+                f"{case.impl} gives each warp a multiple of {row_unit(case)} rows of Q: "
+                f"{tile.block_m} rows don't divide among {tile.num_warps} warps.",
+                hint=f"num_warps can be {', '.join(map(str, sorted(legal)))} here.",
+            )
+        return tile.num_warps
+    fitting = [warps for warps in legal if registers(warps) <= REGISTER_BUDGET]
+    return fitting[0] if fitting else max(legal)
+
+
+def refusal(
+    case: Case, gpu: Gpu, smem: Callable[[Tile], int], registers: int, *, with_stages: bool = True
+) -> str | None:
+    """Why no kernel of ``case`` can run on ``gpu``, or None.
+
+    Parameters
+    ----------
+    smem : callable
+        Shared memory of one CTA in bytes, for a tile.
+    registers : int
+        Registers per thread that the case's accumulators take.
+    with_stages : bool
+        Whether the algorithm buffers K/V in stages, so that they are worth naming.
+    """
+    tile = resolved_tile(case)
+    if gpu.compute_capability < (8, 0):
+        major, minor = gpu.compute_capability
+        return (
+            f"{case.impl} needs cp.async and mma.m16n8k16, so compute capability 8.0; {gpu.name} has {major}.{minor}."
+        )
+    needed, limit = smem(tile), gpu.smem_per_block_bytes
+    if needed > limit:
+        stages = f" with {_stages(tile.stages)}" if with_stages else ""
+        return (
+            f"Tile {tile}{stages} needs {_kib(needed)} of shared memory per block, {gpu.name} has {_kib(limit)}; "
+            f"{_largest(tile, limit, smem, with_stages)}."
+        )
+    if registers > REGISTER_LIMIT:
+        return (
+            f"Tile {tile} with {tile.num_warps} warps needs {registers} registers per thread for accumulators "
+            f"alone, of 255; use fewer rows, or a multiple of {row_unit(case) * 8} so that 8 warps share them."
+        )
+    return None
+
+
+def _largest(tile: Tile, limit: int, smem: Callable[[Tile], int], with_stages: bool) -> str:
+    """The largest tile, none of its sides longer than the one refused, that fits ``limit`` bytes, in words."""
+    for stages in range(tile.stages, 0, -1):
+        fitting = [t for t in _smaller(tile, stages) if smem(t) <= limit]
+        if fitting:
+            best = max(fitting, key=lambda t: (t.block_m * t.block_n, t.block_m))
+            named = f"{best} with {_stages(stages)}" if with_stages else f"{best}"
+            return f"the largest that fits is {named} ({_kib(smem(best))})"
+    return "no smaller tile fits"
+
+
+def _smaller(tile: Tile, stages: int) -> Iterator[Tile]:
+    for block_m in range(16, tile.block_m + 1, 16):
+        for block_n in range(16, tile.block_n + 1, 16):
+            yield Tile(block_m, block_n, stages)
+
+
+def _stages(stages: int) -> str:
+    return "1 stage" if stages == 1 else f"{stages} stages"
+
+
+def _kib(nbytes: int) -> str:
+    return f"{nbytes / 1024:g} KiB"

@@ -1,0 +1,230 @@
+; Runs CTAs: warps in turn between barriers. Words in dollar braces are constants of layout.py and of the kernel.
+
+; @prepare(ctx, cta): coordinates, poisoned shared memory, fresh warps.
+define internal void @prepare(ptr %ctx, i64 %cta) #1 {
+  %p.nx = getelementptr i8, ptr %ctx, i64 ${Context.NCTAID}
+  %nx32 = load i32, ptr %p.nx, align 4
+  %nx = zext i32 %nx32 to i64
+  %p.ny = getelementptr i8, ptr %ctx, i64 ${Context.NCTAID + 4}
+  %ny32 = load i32, ptr %p.ny, align 4
+  %ny = zext i32 %ny32 to i64
+  %x = urem i64 %cta, %nx
+  %yz = udiv i64 %cta, %nx
+  %y = urem i64 %yz, %ny
+  %z = udiv i64 %yz, %ny
+  %p.cx = getelementptr i8, ptr %ctx, i64 ${Context.CTAID + 0}
+  %x32 = trunc i64 %x to i32
+  store i32 %x32, ptr %p.cx, align 4
+  %p.cy = getelementptr i8, ptr %ctx, i64 ${Context.CTAID + 4}
+  %y32 = trunc i64 %y to i32
+  store i32 %y32, ptr %p.cy, align 4
+  %p.cz = getelementptr i8, ptr %ctx, i64 ${Context.CTAID + 8}
+  %z32 = trunc i64 %z to i32
+  store i32 %z32, ptr %p.cz, align 4
+  %p.arr = getelementptr i8, ptr %ctx, i64 ${Context.ARRIVED}
+  call void @llvm.memset.p0.i64(ptr %p.arr, i8 0, i64 64, i1 false)
+  %p.bs = getelementptr i8, ptr %ctx, i64 ${Context.BUDGET_START}
+  %bs = load i64, ptr %p.bs, align 8
+  %p.b = getelementptr i8, ptr %ctx, i64 ${Context.BUDGET}
+  store i64 %bs, ptr %p.b, align 8
+  %p.ss = getelementptr i8, ptr %ctx, i64 ${Context.SHARED_SIZE}
+  %ss32 = load i32, ptr %p.ss, align 4
+  %ss = zext i32 %ss32 to i64
+  %p.sh = getelementptr i8, ptr %ctx, i64 ${Context.SHARED}
+; 0xFF everywhere is NaN in every float format: data that never arrived shows.
+  %sh = load ptr, ptr %p.sh, align 8
+  call void @llvm.memset.p0.i64(ptr %sh, i8 -1, i64 %ss, i1 false)
+  %p.nw = getelementptr i8, ptr %ctx, i64 ${Context.NWARPS}
+  %nw = load i32, ptr %p.nw, align 4
+  %p.nt = getelementptr i8, ptr %ctx, i64 ${Context.NTHREADS}
+  %nt = load i32, ptr %p.nt, align 4
+  %p.ws = getelementptr i8, ptr %ctx, i64 ${Context.WARPS}
+  %ws0 = load ptr, ptr %p.ws, align 8
+  br label %warp
+warp:
+  %k = phi i32 [ 0, %0 ], [ %k.n, %warp ]
+  %ws = phi ptr [ %ws0, %0 ], [ %ws.n, %warp ]
+  %before = shl i32 %k, 5
+  %left = sub i32 %nt, %before
+  %whole = icmp sge i32 %left, 32
+  %short = select i1 %whole, i32 0, i32 %left
+  %bit = shl i32 1, %short
+  %part = sub i32 %bit, 1
+  %live = select i1 %whole, i32 -1, i32 %part
+  %q.regs = getelementptr i8, ptr %ws, i64 ${Warp.REGISTERS}
+  call void @llvm.memset.p0.i64(ptr %q.regs, i8 0, i64 ${QUEUE_OFFSET - Warp.REGISTERS}, i1 false)
+  store i32 %live, ptr %ws, align 4
+  %q.resume = getelementptr i8, ptr %ws, i64 ${Warp.RESUME}
+  store i32 0, ptr %q.resume, align 4
+  %q.state = getelementptr i8, ptr %ws, i64 ${Warp.STATE}
+  store i32 0, ptr %q.state, align 4
+  %q.head = getelementptr i8, ptr %ws, i64 ${Warp.QUEUE_HEAD}
+  store i32 0, ptr %q.head, align 4
+  %q.tail = getelementptr i8, ptr %ws, i64 ${Warp.QUEUE_TAIL}
+  store i32 0, ptr %q.tail, align 4
+  %q.groups = getelementptr i8, ptr %ws, i64 ${Warp.GROUPS}
+  store i32 0, ptr %q.groups, align 4
+  %k.n = add i32 %k, 1
+  %ws.n = getelementptr i8, ptr %ws, i64 ${WARP_BYTES}
+  %more = icmp slt i32 %k.n, %nw
+  br i1 %more, label %warp, label %out
+out:
+  ret void
+}
+; @run_cta(ctx) -> code: the warps of one CTA in turn, each up to its next barrier.
+define internal i32 @run_cta(ptr %ctx) #1 {
+  %p.nw = getelementptr i8, ptr %ctx, i64 ${Context.NWARPS}
+  %nw = load i32, ptr %p.nw, align 4
+  %p.ws = getelementptr i8, ptr %ctx, i64 ${Context.WARPS}
+  %ws0 = load ptr, ptr %p.ws, align 8
+  %arrived = getelementptr i8, ptr %ctx, i64 ${Context.ARRIVED}
+  %p.stop = getelementptr i8, ptr %ctx, i64 ${Context.STOP}
+  %stop = load ptr, ptr %p.stop, align 8
+  br label %round
+round:
+  %halt = load volatile i32, ptr %stop, align 4
+  %halted = icmp ne i32 %halt, 0
+  br i1 %halted, label %stopped, label %pass
+stopped:
+  ret i32 ${STOPPED}
+pass:
+  %k = phi i32 [ 0, %round ], [ %k.n, %next ]
+  %ws = phi ptr [ %ws0, %round ], [ %ws.n, %next ]
+  %ran = phi i32 [ 0, %round ], [ %ran.n, %next ]
+  %done = phi i32 [ 0, %round ], [ %done.n, %next ]
+  %p.state = getelementptr i8, ptr %ws, i64 ${Warp.STATE}
+  %state = load i32, ptr %p.state, align 4
+  %ready = icmp eq i32 %state, ${READY}
+  br i1 %ready, label %go, label %skip
+skip:
+  %over = icmp eq i32 %state, ${FINISHED}
+  %over32 = zext i1 %over to i32
+  br label %next
+go:
+  %code = call i32 @warp(ptr %ctx, ptr %ws)
+  switch i32 %code, label %failed [ i32 ${DONE}, label %ended
+                                    i32 ${BARRIER}, label %waits ]
+failed:
+  %p.fw = getelementptr i8, ptr %ctx, i64 ${Context.FAULT_WARP}
+  store i32 %k, ptr %p.fw, align 4
+  ret i32 %code
+ended:
+  store i32 ${FINISHED}, ptr %p.state, align 4
+  br label %next
+waits:
+  store i32 ${WAITING}, ptr %p.state, align 4
+  %p.bar = getelementptr i8, ptr %ws, i64 ${Warp.BARRIER}
+  %bar = load i32, ptr %p.bar, align 4
+  %bar64 = zext i32 %bar to i64
+  %ap = getelementptr i32, ptr %arrived, i64 %bar64
+  %av = load i32, ptr %ap, align 4
+  %an = add i32 %av, 32
+  store i32 %an, ptr %ap, align 4
+  br label %next
+next:
+  %ran.x = phi i32 [ 0, %skip ], [ 1, %ended ], [ 1, %waits ]
+  %done.x = phi i32 [ %over32, %skip ], [ 1, %ended ], [ 0, %waits ]
+  %ran.n = or i32 %ran, %ran.x
+  %done.n = add i32 %done, %done.x
+  %k.n = add i32 %k, 1
+  %ws.n = getelementptr i8, ptr %ws, i64 ${WARP_BYTES}
+  %more = icmp slt i32 %k.n, %nw
+  br i1 %more, label %pass, label %check
+check:
+  %all = icmp eq i32 %done.n, %nw
+  br i1 %all, label %finished, label %open
+finished:
+  ret i32 ${DONE}
+; A barrier opens when the expected number of threads arrived; warps that ended count as arrived.
+open:
+  %gone = shl i32 %done.n, 5
+  %everyone = shl i32 %nw, 5
+  br label %waiter
+waiter:
+  %j = phi i32 [ 0, %open ], [ %j.n, %judged ]
+  %wj = phi ptr [ %ws0, %open ], [ %wj.n, %judged ]
+  %woke = phi i32 [ 0, %open ], [ %woke.n, %judged ]
+  %j.state = getelementptr i8, ptr %wj, i64 ${Warp.STATE}
+  %js = load i32, ptr %j.state, align 4
+  %isw = icmp eq i32 %js, ${WAITING}
+  br i1 %isw, label %judge, label %judged
+judge:
+  %j.bar = getelementptr i8, ptr %wj, i64 ${Warp.BARRIER}
+  %jb = load i32, ptr %j.bar, align 4
+  %jb64 = zext i32 %jb to i64
+  %j.want = getelementptr i8, ptr %wj, i64 ${Warp.BARRIER_THREADS}
+  %want0 = load i32, ptr %j.want, align 4
+  %whole = icmp eq i32 %want0, 0
+  %jp = getelementptr i32, ptr %arrived, i64 %jb64
+  %here = load i32, ptr %jp, align 4
+  %here.g = add i32 %here, %gone
+  %want = select i1 %whole, i32 %everyone, i32 %want0
+  %have = select i1 %whole, i32 %here.g, i32 %here
+  %enough = icmp sge i32 %have, %want
+  br i1 %enough, label %wake, label %judged
+wake:
+  store i32 ${READY}, ptr %j.state, align 4
+  br label %judged
+judged:
+  %woke.x = phi i32 [ 0, %waiter ], [ 0, %judge ], [ 1, %wake ]
+  %bar.x = phi i64 [ 0, %waiter ], [ %jb64, %judge ], [ %jb64, %wake ]
+  %woke.b = trunc i64 %bar.x to i32
+  %woke.m = shl i32 %woke.x, %woke.b
+  %woke.n = or i32 %woke, %woke.m
+  %j.n = add i32 %j, 1
+  %wj.n = getelementptr i8, ptr %wj, i64 ${WARP_BYTES}
+  %j.more = icmp slt i32 %j.n, %nw
+  br i1 %j.more, label %waiter, label %reset
+reset:
+  %stuck0 = icmp eq i32 %woke.n, 0
+  %idle = icmp eq i32 %ran.n, 0
+  %stuck = and i1 %stuck0, %idle
+  br i1 %stuck, label %dead, label %clear
+; Nobody ran and no barrier opened: a deadlock.
+dead:
+  ret i32 ${DEADLOCK}
+clear:
+  %m = phi i32 [ %woke.n, %reset ], [ %m.n, %zero ]
+  %any = icmp ne i32 %m, 0
+  br i1 %any, label %zero, label %round
+zero:
+  %id = call i32 @llvm.cttz.i32(i32 %m, i1 true)
+  %id64 = zext i32 %id to i64
+  %zp = getelementptr i32, ptr %arrived, i64 %id64
+  store i32 0, ptr %zp, align 4
+  %m1 = sub i32 %m, 1
+  %m.n = and i32 %m, %m1
+  br label %clear
+}
+; @run_ctas(ctx, next, list, count) -> code: CTAs until the shared counter ``next`` reaches ``count``; their numbers
+; come from ``list`` or, if that is null, are the counter itself.
+define i32 @run_ctas(ptr %ctx, ptr %next, ptr %list, i64 %count) #1 {
+  %p.done = getelementptr i8, ptr %ctx, i64 ${Context.CTAS_DONE}
+  br label %take
+take:
+  %i = atomicrmw add ptr %next, i64 1 monotonic
+  %over = icmp uge i64 %i, %count
+  br i1 %over, label %out, label %which
+out:
+  ret i32 ${DONE}
+which:
+  %plain = icmp eq ptr %list, null
+  br i1 %plain, label %run, label %listed
+listed:
+  %lp = getelementptr i64, ptr %list, i64 %i
+  %lv = load i64, ptr %lp, align 8
+  br label %run
+run:
+  %cta = phi i64 [ %i, %which ], [ %lv, %listed ]
+  call void @prepare(ptr %ctx, i64 %cta)
+  %code = call i32 @run_cta(ptr %ctx)
+  %fine = icmp eq i32 %code, ${DONE}
+  br i1 %fine, label %counted, label %failed
+counted:
+  %d = load i64, ptr %p.done, align 8
+  %d1 = add i64 %d, 1
+  store i64 %d1, ptr %p.done, align 8
+  br label %take
+failed:
+  ret i32 %code
+}
