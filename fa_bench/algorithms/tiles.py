@@ -9,6 +9,7 @@ from typing import Final
 from fa_bench.cases import Case, Tile
 from fa_bench.errors import UsageError
 from fa_bench.model.gpu import Gpu
+from fa_bench.units import format_bytes
 
 CHUNK_BYTES: Final = 16
 WARP_SIZE: Final = 32
@@ -109,7 +110,7 @@ def refusal(
     if needed > limit:
         stages = f" with {_stages(tile.stages)}" if with_stages else ""
         return (
-            f"Tile {tile}{stages} needs {_kib(needed)} of shared memory per block, {gpu.name} has {_kib(limit)}; "
+            f"Tile {tile}{stages} needs {format_bytes(needed)} of shared memory per block, {gpu.name} has {format_bytes(limit)}; "
             f"{_largest(tile, limit, smem, with_stages)}."
         )
     if registers > REGISTER_LIMIT:
@@ -127,7 +128,7 @@ def _largest(tile: Tile, limit: int, smem: Callable[[Tile], int], with_stages: b
         if fitting:
             best = max(fitting, key=lambda t: (t.block_m * t.block_n, t.block_m))
             named = f"{best} with {_stages(stages)}" if with_stages else f"{best}"
-            return f"the largest that fits is {named} ({_kib(smem(best))})"
+            return f"the largest that fits is {named} ({format_bytes(smem(best))})"
     return "no smaller tile fits"
 
 
@@ -139,7 +140,3 @@ def _smaller(tile: Tile, stages: int) -> Iterator[Tile]:
 
 def _stages(stages: int) -> str:
     return "1 stage" if stages == 1 else f"{stages} stages"
-
-
-def _kib(nbytes: int) -> str:
-    return f"{nbytes / 1024:g} KiB"

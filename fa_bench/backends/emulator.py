@@ -189,7 +189,7 @@ class _Tally:
         for name in ("requests", "wavefronts", "conflicts"):
             extra[f"shared_{name}"] += times * getattr(counters.shared, name)
         for name, count in counters.instructions.items():
-            extra[f"instructions_{name}"] += times * count
+            extra[f"instructions_{name}".replace("-", "_")] += times * count
 
     def counts(self, fraction: float) -> Counts:
         """All of it; tensors that a kernel does not touch are left out."""

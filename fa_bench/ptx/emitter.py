@@ -24,7 +24,7 @@ ELEMENT: Final[dict[str, str]] = {
     "bf16": "i16", "f16x2": "i32", "bf16x2": "i32",
 }  # fmt: skip
 BITS: Final[dict[str, int]] = {
-    "i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "double": 64,
+    "i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "i128": 128, "half": 16, "float": 32, "double": 64,
 }  # fmt: skip
 _LANE_MASKS: Final[dict[str, list[int]]] = {
     "lt": [(1 << k) - 1 for k in range(LANES)],

@@ -73,10 +73,11 @@ def extended(e: Emitter, value: Value, bits: int, signed: bool) -> Value:
 def shift(e: Emitter, word: str, value: Value, amount: Value) -> Value:
     """Shift with PTX's rule: amounts of at least the width give 0, or the sign for ``ashr``."""
     width = BITS[value.elem]
-    if BITS[amount.elem] != width:
-        amount = (
-            extended(e, amount, width, False) if BITS[amount.elem] < width else e.convert("trunc", amount, value.elem)
-        )
+    if BITS[amount.elem] > width:
+        capped = e.intrinsic("llvm.umin", amount, e.literal(width, amount.elem))
+        amount = e.convert("trunc", capped, value.elem)
+    elif BITS[amount.elem] < width:
+        amount = extended(e, amount, width, False)
     if amount.literal and 0 <= int(amount.name) < width:
         return e.op(f"{word} {{0}}, {{n1}}", value, amount)
     last = e.literal(width - 1, value.elem)
@@ -154,7 +155,12 @@ def _div(e: Emitter, i: Instruction) -> None:
 @lowers("div.f32")
 def _div_f32(e: Emitter, i: Instruction) -> None:
     a, b = float_sources(e, i)
-    float_result(e, i, e.op("fdiv {0}, {n1}", a, b))
+    quotient = e.op("fdiv {0}, {n1}", a, b)
+    if i.has("approx"):
+        # The hardware multiplies by a reciprocal that is flushed: above 2^126 the quotient is 0, or NaN from infinity.
+        huge = e.op("fcmp ogt {0}, {n1}", e.intrinsic("llvm.fabs", b), e.literal(2.0**126, "float"), elem="i1")
+        quotient = e.select(huge, e.op("fmul {0}, {n1}", a, e.literal(0.0, "float")), quotient)
+    float_result(e, i, quotient)
 
 
 @lowers("min.int", "max.int")
@@ -165,7 +171,7 @@ def _minmax(e: Emitter, i: Instruction) -> None:
 
 @lowers("min.f32", "max.f32")
 def _minmax_f32(e: Emitter, i: Instruction) -> None:
-    name = f"llvm.{i.row.op}imum" if i.has("NaN") else f"llvm.{i.row.op}num"
+    name = f"llvm.{i.row.op}imum" if i.has("NaN") else f"llvm.{i.row.op}imumnum"
     float_result(e, i, e.intrinsic(name, *float_sources(e, i)))
 
 
@@ -480,7 +486,12 @@ def _float_to_int(e: Emitter, i: Instruction, to: str) -> Value:
     name = "llvm.fptosi.sat" if to[0] == "s" else "llvm.fptoui.sat"
     shape = elem if value.uniform else f"<32 x {elem}>"
     suffix = f"{elem}.f32" if value.uniform else f"v32{elem}.v32f32"
-    return Value(e.let(f"call {shape} @{name}.{suffix}({value.typed})"), elem, value.uniform)
+    result = Value(e.let(f"call {shape} @{name}.{suffix}({value.typed})"), elem, value.uniform)
+    if BITS[elem] < 64:
+        return result
+    # NaN becomes 0 in narrower types, the top bit in 64-bit ones.
+    nan = e.op("fcmp uno {0}, {n1}", value, value, elem="i1")
+    return e.select(nan, e.literal(-(1 << 63), elem), result)
 
 
 def _int_to_int(e: Emitter, i: Instruction, to: str, source: str) -> Value:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -104,3 +107,25 @@ def test_opening_the_emulator_passes_its_options(monkeypatch: pytest.MonkeyPatch
     backend = open_backend("emulator", jobs=5, all_slices=True)
     assert backend.name == "emulator"
     assert (backend._jobs, backend._all_slices) == (5, True)  # type: ignore[attr-defined]
+
+
+def imported_by(code: str) -> set[str]:
+    """Heavy modules that a fresh interpreter holds after running ``code``."""
+    heavy = ("numpy", "cupy", "torch", "pandas", "numba", "llvmlite", "pynvml")
+    script = f"{code}\nimport sys\nprint(*(m for m in {heavy} if m in sys.modules))"
+    root = Path(backends.__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=root)
+    return set(done.stdout.split())
+
+
+def test_imports_stay_light() -> None:
+    assert imported_by("import fa_bench.backends, fa_bench.backends.base, fa_bench.measure.environment") == set()
+    plan = (
+        "from fa_bench.backends.emulator import EmulatorBackend\n"
+        "from fa_bench.backends.host import HostBackend\n"
+        "from fa_bench.backends.cuda import CudaBackend\n"
+        "from fa_bench.cases import *\n"
+        "case = Case('flash2', AttentionShape(1, 1, 1, 64, 64, 64), tile=Tile(64, 64, 1, 4))\n"
+        "assert EmulatorBackend().required_bytes(case) > 0 and HostBackend().implementations()"
+    )
+    assert imported_by(plan) == {"numpy"}

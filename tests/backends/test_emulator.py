@@ -81,7 +81,7 @@ class FakePtx:
         else:
             tensors["l"].write_sectors = 7
         shared = SimpleNamespace(requests=10, wavefronts=11, conflicts=1)
-        return SimpleNamespace(tensors=tensors, shared=shared, instructions={"mma": 5})
+        return SimpleNamespace(tensors=tensors, shared=shared, instructions={"load-store": 5})
 
     def _attend(self, memory: FakeMemory, slices: list[int]) -> None:
         inputs, s = make_inputs(self.case), self.case.shape
@@ -140,7 +140,7 @@ def test_counts_are_bytes_per_kernel_tensor_and_direction(any_gpu: Gpu) -> None:
         TensorBytes("zero", "l", "write", 224),
     ]
     assert counts.extra["attend"] == {
-        "shared_requests": 10, "shared_wavefronts": 11, "shared_conflicts": 1, "instructions_mma": 5,
+        "shared_requests": 10, "shared_wavefronts": 11, "shared_conflicts": 1, "instructions_load_store": 5,
     }  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def test_large_cases_run_one_slice_per_class_and_multiply(any_gpu: Gpu, monkeypa
     assert counts is not None and counts.fraction == 0.5
     assert TensorBytes("attend", "Q", "read", 768) in counts.traffic["global"]  # the same as all slices
     assert TensorBytes("zero", "l", "write", 224) in counts.traffic["global"]  # not multiplied
-    assert counts.extra["attend"]["instructions_mma"] == 4 * 5 * 2
+    assert counts.extra["attend"]["instructions_load_store"] == 4 * 5 * 2
     # Slices 4 ... 7 still hold poison and are not compared.
     assert result.verification is not None and result.verification.passed
 

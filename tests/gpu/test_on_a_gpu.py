@@ -1,0 +1,136 @@
+"""On a real GPU: kernels against fp64, times that behave like times, memory, failures."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fa_bench import algorithms
+from fa_bench.algorithms.base import KernelSpec
+from fa_bench.backends.base import RunResult
+from fa_bench.cases import AttentionShape, Case
+from fa_bench.errors import OutOfMemory, Unsupported
+from fa_bench.measure.stopping import StoppingRule
+from fa_bench.measure.timing import time_on_gpu
+
+pytestmark = pytest.mark.gpu
+
+Run = Callable[..., RunResult]
+
+
+def median_ms(result: RunResult) -> float:
+    assert result.samples is not None
+    return statistics.median(result.samples.times_ms)
+
+
+def assert_verified(result: RunResult) -> None:
+    assert result.verification is not None
+    assert result.verification.passed, result.verification.detail
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("seq_q", "seq_kv"), [(1, 1), (127, 300), (300, 127), (1000, 1000)])
+@pytest.mark.parametrize("head_dim", [40, 64, 128, 256])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+@pytest.mark.parametrize("impl", algorithms.names())
+def test_kernels_match_fp64(
+    run: Run, impl: str, dtype: str, head_dim: int, seq_q: int, seq_kv: int, causal: bool
+) -> None:
+    shape = AttentionShape(1, 8, 2, seq_q, seq_kv, head_dim, causal)
+    assert_verified(run(Case(impl, shape, dtype)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("impl", algorithms.names())
+def test_layout_bshd(run: Run, impl: str) -> None:
+    assert_verified(run(Case(impl, AttentionShape(2, 6, 3, 200, 333, 72), "fp16", layout="bshd")))
+
+
+@pytest.mark.parametrize("impl", algorithms.names())
+def test_more_slices_than_a_grid_axis_holds(run: Run, impl: str) -> None:
+    # y and z of a grid end at 65,535.
+    assert_verified(run(Case(impl, AttentionShape(1, 65_538, 65_538, 32, 32, 16), "fp16")))
+
+
+@pytest.mark.parametrize("impl", ["torch-math", "torch-flash", "torch-flash-blocked"])
+@pytest.mark.parametrize(("seq_q", "seq_kv", "causal"), [(512, 512, True), (100, 333, True), (100, 333, False)])
+def test_torch_matches_fp64(run: Run, impl: str, seq_q: int, seq_kv: int, causal: bool) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("The installed PyTorch has no CUDA support.")
+    result = run(Case(impl, AttentionShape(2, 4, 4, seq_q, seq_kv, 64, causal), "fp16"))
+    assert_verified(result)
+    assert result.mem_source == "torch" and result.mem_peak_bytes is not None
+
+
+def test_a_kernel_of_known_duration_takes_that_long(run: Run, tmp_path: Path) -> None:
+    from fa_bench.backends.cuda import CudaBackend
+    from fa_bench.compiler import compile_kernel
+
+    (tmp_path / "spin.cu").write_text("""
+        extern "C" __global__ void spin() {  // 5 ms on the GPU's own nanosecond clock
+            unsigned long long begin, now;
+            asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+            do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - begin < 5000000);
+        }""")
+    backend = CudaBackend()
+    device = backend._device
+    with device:
+        device.prepare_flush()
+        compiled = compile_kernel(KernelSpec("spin.cu", "spin"), device.sm, major=backend._major, folder=tmp_path)
+        spin = device.load(compiled, 0)
+        timings = time_on_gpu(
+            lambda: spin((1, 1, 1), (1, 1, 1), ()),
+            device,
+            StoppingRule(max_elapsed_ms=100.0),
+            flush=device.flush,
+        )
+    # globaltimer may advance in steps of a microsecond; the launch adds a few.
+    assert 4.9 < statistics.median(timings.times_ms) < 5.5
+    backend.close()
+
+
+def test_time_grows_with_length(run: Run) -> None:
+    times = [median_ms(run(Case("flash2", AttentionShape(1, 16, 16, n, n, 64)))) for n in (1024, 4096, 16384)]
+    # 16 times the work per step; half of that at least, since the shortest does not fill the GPU.
+    assert times[1] > 4 * times[0] and times[2] > 8 * times[1]
+
+
+def test_a_warm_cache_is_not_slower(run: Run) -> None:
+    # 16 heads · 1024 · 64 · 2 bytes · 4 tensors = 8 MiB: it fits into the L2 of any data-centre GPU.
+    case = Case("flash2", AttentionShape(1, 16, 16, 1024, 1024, 64))
+    cold, warm = run(case, l2="cold"), run(case, l2="warm")
+    assert cold.samples is not None and warm.samples is not None
+    assert (cold.samples.l2_state, warm.samples.l2_state) == ("cold", "warm")
+    assert median_ms(warm) < 1.2 * median_ms(cold)
+
+
+def test_a_tiny_case_is_launch_bound_and_a_large_one_is_not(run: Run) -> None:
+    tiny = run(Case("flash2", AttentionShape(1, 1, 1, 16, 16, 32)))
+    large = run(Case("flash2", AttentionShape(1, 16, 16, 8192, 8192, 64)))
+    assert tiny.samples is not None and tiny.samples.launch_bound
+    assert large.samples is not None and not large.samples.launch_bound
+
+
+def test_memory_is_the_programs(run: Run) -> None:
+    result = run(Case("standard", AttentionShape(1, 2, 2, 2048, 2048, 64)))
+    # S and P: 2 heads · 2048 · 2048 in at least 2 bytes each.
+    assert result.mem_peak_bytes is not None and result.mem_peak_bytes > 2 * 2 * 2048 * 2048 * 2
+    assert result.mem_source == "cupy-pool"
+    assert result.resources is not None and result.resources.registers > 0
+
+
+def test_out_of_memory_is_a_row_and_the_next_case_runs(run: Run) -> None:
+    # S and P of 64 heads at 128k: 64 · 2^34 · 2 bytes · 2 = 4 TiB.
+    with pytest.raises(OutOfMemory):
+        run(Case("standard", AttentionShape(1, 64, 1, 131_072, 131_072, 8)))
+    assert_verified(run(Case("standard", AttentionShape(1, 1, 1, 64, 64, 64))))
+
+
+def test_a_tile_that_does_not_fit_is_refused_before_launch(run: Run) -> None:
+    from fa_bench.cases import Tile
+
+    with pytest.raises(Unsupported):
+        run(Case("flash2", AttentionShape(1, 1, 1, 512, 512, 256), "fp32", Tile(256, 256, 2, 8)))
