@@ -10,15 +10,11 @@ GPU, the caller passes the driver's major as ``major``; the emulator takes any.
 from __future__ import annotations
 
 import base64
-import contextlib
 import functools
 import hashlib
 import importlib.resources
 import json
-import os
 import re
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -28,9 +24,7 @@ from typing import Final
 from fa_bench import nvrtc
 from fa_bench.algorithms.base import KernelSpec
 from fa_bench.errors import CompileError
-
-#: Bound of the cache folder; the least recently used entries go first.
-CACHE_LIMIT_BYTES: Final = 256 * 2**20
+from fa_bench.filecache import KERNELS
 
 _INCLUDE: Final = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
@@ -64,16 +58,6 @@ class CompiledKernel:
     spill_bytes: int
     nvrtc_version: str
     compile_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class CacheInfo:
-    """State of the cache of compiled kernels."""
-
-    folder: Path
-    entries: int
-    nbytes: int
-    limit_bytes: int
 
 
 def nvrtc_available(major: int | None = None) -> str | None:
@@ -187,11 +171,11 @@ def _resources(log: str, entry: str) -> tuple[int, int, int]:
 
 
 def _key(compiler: nvrtc.Nvrtc, path: Path, options: list[str]) -> str:
-    """Hash of all that decides the product: options, compiler, the source and every header it reaches."""
+    """Cache key, from all that decides the product: options, compiler, the source and every header it reaches."""
     digest = hashlib.sha256(json.dumps([compiler.version, *options]).encode())
     for content in _closure(path, compiler.include):
         digest.update(hashlib.sha256(content).digest())
-    return digest.hexdigest()[:32]
+    return f"{digest.hexdigest()[:32]}.json"
 
 
 def _closure(path: Path, include: Path) -> Iterator[bytes]:
@@ -220,78 +204,17 @@ def _scan(path: Path) -> tuple[bytes, tuple[tuple[bool, str], ...]]:
 _system_header = functools.cache(_scan)
 
 
-def cache_dir() -> Path:
-    """Folder of what fa-bench may lose and make again; the environment variable FA_BENCH_CACHE overrides it."""
-    if place := os.environ.get("FA_BENCH_CACHE"):
-        return Path(place)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "fa-bench" / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "fa-bench"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fa-bench"
-
-
-def cache_info() -> CacheInfo:
-    """Number and size of the cached kernels."""
-    entries = _entries()
-    return CacheInfo(_folder(), len(entries), sum(size for _, size, _ in entries), CACHE_LIMIT_BYTES)
-
-
-def clear_cache() -> int:
-    """Remove all cached kernels and return how many there were."""
-    entries = _entries()
-    for _, _, path in entries:
-        path.unlink(missing_ok=True)
-    return len(entries)
-
-
-def _folder() -> Path:
-    return cache_dir() / "kernels"
-
-
-def _entries() -> list[tuple[float, int, Path]]:
-    """(last use, bytes, path) of every entry, oldest first."""
-    found = []
-    for path in _folder().glob("*.json"):
-        with contextlib.suppress(FileNotFoundError):  # another process may evict at the same time
-            state = path.stat()
-            found.append((state.st_mtime, state.st_size, path))
-    return sorted(found)
-
-
 def _read_cache(key: str) -> CompiledKernel | None:
-    path = _folder() / f"{key}.json"
+    content = KERNELS.read(key)
+    if content is None:
+        return None
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-        kernel = CompiledKernel(**{**fields, "cubin": base64.b64decode(fields["cubin"])})
-    except (OSError, ValueError, TypeError, KeyError):
-        return None  # absent, or not ours to read: compile again
-    with contextlib.suppress(OSError):
-        os.utime(path)  # marks the entry as used
-    return kernel
+        fields = json.loads(content)
+        return CompiledKernel(**{**fields, "cubin": base64.b64decode(fields["cubin"])})
+    except (ValueError, TypeError, KeyError):
+        return None  # not ours to read: compile again
 
 
 def _write_cache(key: str, kernel: CompiledKernel) -> None:
-    """Store ``kernel``; whole or not at all, and without complaint where the folder can't be written."""
     text = json.dumps({**asdict(kernel), "cubin": base64.b64encode(kernel.cubin).decode()})
-    with contextlib.suppress(OSError):
-        _folder().mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=_folder(), suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(name).replace(_folder() / f"{key}.json")
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-        _evict()
-
-
-def _evict() -> None:
-    entries = _entries()
-    excess = sum(size for _, size, _ in entries) - CACHE_LIMIT_BYTES
-    for _, size, path in entries:
-        if excess <= 0:
-            break
-        path.unlink(missing_ok=True)
-        excess -= size
+    KERNELS.write(key, text.encode())

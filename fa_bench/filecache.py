@@ -8,6 +8,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 
 def cache_dir() -> Path:
@@ -84,16 +85,18 @@ class FileCache:
         return CacheInfo(self.folder, len(entries), sum(size for _, size, _ in entries), self.limit_bytes)
 
     def clear(self) -> int:
-        """Remove all entries and return how many there were."""
-        entries = self._entries()
-        for _, _, path in entries:
-            path.unlink(missing_ok=True)
-        return len(entries)
+        """Remove all entries and return how many went."""
+        removed = 0
+        for _, _, path in self._entries():
+            with contextlib.suppress(OSError):
+                path.unlink()
+                removed += 1
+        return removed
 
     def _entries(self) -> list[tuple[float, int, Path]]:
         """(last use, bytes, path) of every entry, oldest first."""
         found = []
-        if self.folder.is_dir():
+        with contextlib.suppress(OSError):  # no folder yet, or none that may be read
             for path in self.folder.iterdir():
                 if path.suffix == ".tmp":
                     continue  # an entry being written, by this process or another
@@ -110,3 +113,11 @@ class FileCache:
                 break
             path.unlink(missing_ok=True)
             excess -= size
+
+
+#: PTX and cubin of kernels (:mod:`fa_bench.compiler`).
+KERNELS: Final = FileCache("kernels", 256 << 20)
+#: Machine code that the emulator makes of PTX (:mod:`fa_bench.ptx.jit`).
+EMULATOR: Final = FileCache("emulator", 256 << 20)
+#: All caches there are.
+CACHES: Final = (KERNELS, EMULATOR)

@@ -230,7 +230,6 @@ class Flash1:
         """The derivation of :meth:`traffic` with the numbers of ``case`` put in."""
         plan = _Plan(case, resolved_tile(case))
         shape, tile, visits = case.shape, plan.tile, plan.kv_blocks
-        counts = _sectors(case)
         o_acc = f"{shape.seq_q} rows x {shape.head_dim // _O_ACC_SECTOR_COLUMNS} sectors per slice"
         vector = f"{shape.seq_q} x 4 bytes per slice"
         derivations = {
@@ -250,14 +249,14 @@ class Flash1:
             (FORWARD, "LSE", "write"): vector,
         }
         lines = [
-            f"flash1, tile {tile}, {tile.num_warps} warps: T = ceil({shape.seq_kv}/{tile.block_n}) = {visits} visits of "
-            f"each row of Q, {shape.slices} slices.",
+            f"flash1, tile {tile}, {tile.num_warps} warps: T = ceil({shape.seq_kv}/{tile.block_n}) = {visits} visits "
+            f"of each row of Q, {shape.slices} slices.",
             f"A warp instruction copies {plan.copy.group_rows} rows x {plan.copy.column_bytes} bytes of Q, K or V; "
             "σ(n) = sectors of a slice's first n rows.",
             f"A warp owns {plan.warp_rows} rows and covers their l and m 32 rows per instruction.",
         ]
-        for (kernel, tensor, op), text in derivations.items():
-            n = counts[kernel, tensor, op]
+        for (kernel, tensor, op), n in _sectors(case).items():
+            text = derivations[kernel, tensor, op]
             lines.append(f"{kernel:<11} {tensor:<5} {op:<5}  {text} = {n} sectors = {n * SECTOR_BYTES} bytes")
         return "\n".join(lines)
 
@@ -283,21 +282,22 @@ def _sectors(case: Case) -> dict[tuple[str, str, Op], int]:
     """Sectors of all slices per kernel, tensor and direction; derived in :meth:`Flash1.traffic`."""
     plan = _Plan(case, resolved_tile(case))
     shape, visits = case.shape, plan.kv_blocks
-    q, k, v, o, lse, _, l, m = plan.buffers()
+    q, k, v, o, vector, *_ = plan.buffers()  # LSE, l and m are alike
+    owned = row_vector_sectors(vector, plan.warp_rows)
     o_acc = shape.slices * shape.seq_q * shape.head_dim // _O_ACC_SECTOR_COLUMNS
     return {
         (INIT, "O_acc", "write"): o_acc,
-        (INIT, "l", "write"): row_vector_sectors(l, WARP_SIZE),
-        (INIT, "m", "write"): row_vector_sectors(m, WARP_SIZE),
+        (INIT, "l", "write"): row_vector_sectors(vector, WARP_SIZE),
+        (INIT, "m", "write"): row_vector_sectors(vector, WARP_SIZE),
         (FORWARD, "Q", "read"): tensor_sectors(q, plan.copy) * visits,
         (FORWARD, "K", "read"): tensor_sectors(k, plan.copy) * shape.group,
         (FORWARD, "V", "read"): tensor_sectors(v, plan.copy) * shape.group,
         (FORWARD, "O_acc", "read"): o_acc * visits,
         (FORWARD, "O_acc", "write"): o_acc * (visits - 1),
-        (FORWARD, "l", "read"): row_vector_sectors(l, plan.warp_rows) * visits,
-        (FORWARD, "l", "write"): row_vector_sectors(l, plan.warp_rows) * (visits - 1),
-        (FORWARD, "m", "read"): row_vector_sectors(m, plan.warp_rows) * visits,
-        (FORWARD, "m", "write"): row_vector_sectors(m, plan.warp_rows) * (visits - 1),
+        (FORWARD, "l", "read"): owned * visits,
+        (FORWARD, "l", "write"): owned * (visits - 1),
+        (FORWARD, "m", "read"): owned * visits,
+        (FORWARD, "m", "write"): owned * (visits - 1),
         (FORWARD, "O", "write"): tensor_sectors(o, plan.store),
-        (FORWARD, "LSE", "write"): row_vector_sectors(lse, plan.warp_rows),
+        (FORWARD, "LSE", "write"): owned,
     }

@@ -290,7 +290,6 @@ class Standard:
         """The derivation of :meth:`traffic` with the numbers of ``case`` put in."""
         plan = _Plan(case, resolved_tile(case))
         shape, tile, softmax = case.shape, plan.tile, plan.softmax
-        counts = _sectors(case)
         per_row = f"{shape.seq_q} rows x {plan.row_sectors} sectors per slice"
         reread = (softmax.segments - 1) * softmax.segment
         again = f", and {reread} elements of each row again" if reread else ""
@@ -313,8 +312,8 @@ class Standard:
             f"A warp instruction copies {plan.copy.group_rows} rows x {plan.copy.column_bytes} bytes of Q, K or V; "
             "σ(n) = sectors of a slice's first n rows.",
         ]
-        for (kernel, tensor, op), text in derivations.items():
-            n = counts[kernel, tensor, op]
+        for (kernel, tensor, op), n in _sectors(case).items():
+            text = derivations[kernel, tensor, op]
             lines.append(f"{kernel:<16} {tensor:<4} {op:<5}  {text} = {n} sectors = {n * SECTOR_BYTES} bytes")
         return "\n".join(lines)
 

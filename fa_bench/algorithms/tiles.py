@@ -110,8 +110,8 @@ def refusal(
     if needed > limit:
         stages = f" with {_stages(tile.stages)}" if with_stages else ""
         return (
-            f"Tile {tile}{stages} needs {format_bytes(needed)} of shared memory per block, {gpu.name} has {format_bytes(limit)}; "
-            f"{_largest(tile, limit, smem, with_stages)}."
+            f"Tile {tile}{stages} needs {format_bytes(needed)} of shared memory per block, "
+            f"{gpu.name} has {format_bytes(limit)}; {_largest(tile, limit, smem, with_stages)}."
         )
     if registers > REGISTER_LIMIT:
         return (

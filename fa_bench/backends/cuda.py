@@ -7,7 +7,6 @@ timed launch -> verify. A kernel that stopped writing cannot pass, and creating 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import statistics
 import time
 import traceback
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from fa_bench import algorithms, reference
 from fa_bench.algorithms.base import Algorithm, KernelSpec
 from fa_bench.backends.base import BackendName, Resources, RunResult, Samples
+from fa_bench.backends.baselines import TORCH_IMPLEMENTATIONS, torch_bytes, torch_implementations
 from fa_bench.backends.cuda_device import CudaDevice
 from fa_bench.backends.programs import POISON, arguments, filled, has_buffer, output, resources
 from fa_bench.cases import Case
@@ -33,7 +33,6 @@ from fa_bench.model.gpu import Gpu
 Array = NDArray[Any]
 L2State = Literal["cold", "warm"]
 
-TORCH_IMPLEMENTATIONS: Final = ("torch-math", "torch-flash", "torch-flash-blocked")
 WARM_UP_LAUNCHES: Final = 3
 EMPTY: Final = KernelSpec("common/empty.cu", "empty")
 
@@ -95,8 +94,7 @@ class CudaBackend:
 
     def implementations(self) -> Sequence[str]:
         """Our kernels, and PyTorch's where it is installed."""
-        has_torch = importlib.util.find_spec("torch") is not None
-        return (*algorithms.names(), *(TORCH_IMPLEMENTATIONS if has_torch else ()))
+        return (*algorithms.names(), *torch_implementations())
 
     def driver_version(self) -> str | None:
         """The NVIDIA driver's version, None if NVML does not say."""
@@ -109,9 +107,7 @@ class CudaBackend:
     def required_bytes(self, case: Case) -> int:
         """Device memory of ``case`` in bytes; verification runs on the host and needs none."""
         if case.impl in TORCH_IMPLEMENTATIONS:
-            from fa_bench.backends.torch_impls import predicted_bytes
-
-            return predicted_bytes(case)
+            return torch_bytes(case)
         return self._lookup(case.impl).program(case).nbytes
 
     def run(self, case: Case, gpu: Gpu) -> RunResult:
@@ -125,7 +121,10 @@ class CudaBackend:
             raise
         except MemoryError as error:  # CuPy's OutOfMemoryError is one
             traceback.clear_frames(error.__traceback__)  # they hold the buffers that did fit
-            raise OutOfMemory(f"{case.impl} ran out of memory on {self.device}.") from error
+            on_device = isinstance(error, self._cupy.cuda.memory.OutOfMemoryError)
+            raise OutOfMemory(
+                f"{case.impl} ran out of memory on {self.device if on_device else 'the host'}."
+            ) from error
         except (self._cupy.cuda.runtime.CUDARuntimeError, self._cupy.cuda.driver.CUDADriverError) as error:
             self._lost = not self._alive()
             raise KernelFault(f"{case.impl} failed on {self.device}: {error}.") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,12 @@ from numpy.typing import NDArray
 from fa_bench import reference
 from fa_bench.backends import numpy_impls
 from fa_bench.backends.base import BackendName, RunResult, Samples
+from fa_bench.backends.baselines import (
+    NUMPY_IMPLEMENTATIONS,
+    TORCH_IMPLEMENTATIONS,
+    torch_bytes,
+    torch_implementations,
+)
 from fa_bench.cases import Case
 from fa_bench.errors import OutOfMemory, Unsupported
 from fa_bench.measure.environment import cpu_name
@@ -24,9 +29,6 @@ from fa_bench.model.gpu import Gpu
 
 Array = NDArray[Any]
 Output = tuple[Array, Array | None]
-
-NUMPY_IMPLEMENTATIONS: Final = ("numpy-standard", "numpy-flash")
-TORCH_IMPLEMENTATIONS: Final = ("torch-math", "torch-flash", "torch-flash-blocked")
 
 #: Sampling time per case: a CPU shared with other programs seldom gets below the noise threshold.
 TIME_LIMIT_MS: Final = 2000.0
@@ -59,8 +61,7 @@ class HostBackend:
 
     def implementations(self) -> Sequence[str]:
         """NumPy's always; PyTorch's where it is installed."""
-        has_torch = importlib.util.find_spec("torch") is not None
-        return (*NUMPY_IMPLEMENTATIONS, *(TORCH_IMPLEMENTATIONS if has_torch else ()))
+        return (*NUMPY_IMPLEMENTATIONS, *torch_implementations())
 
     def free_memory_bytes(self) -> int | None:
         """The system's available memory, or the container's."""
@@ -149,6 +150,4 @@ def _implementation_bytes(case: Case) -> int:
         return numpy_impls.standard_bytes(case)
     if case.impl == "numpy-flash":
         return numpy_impls.flash_bytes(case)
-    from fa_bench.backends.torch_impls import predicted_bytes
-
-    return predicted_bytes(case)
+    return torch_bytes(case)

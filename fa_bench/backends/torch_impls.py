@@ -20,8 +20,6 @@ from fa_bench.backends.torch_flash_blocked import DEFAULT_BLOCK, FlashAttention
 from fa_bench.cases import Case
 from fa_bench.errors import OutOfMemory, Unsupported
 
-IMPLEMENTATIONS: Final = ("torch-math", "torch-flash", "torch-flash-blocked")
-
 _DTYPES: Final[Mapping[str, torch.dtype]] = {
     "fp16": torch.float16,
     "bf16": torch.bfloat16,
@@ -123,16 +121,3 @@ def _upload(values: NDArray[Any], case: Case, device: str) -> torch.Tensor:
     if case.layout == "bshd":
         return tensor.transpose(1, 2).contiguous().to(device).transpose(1, 2)
     return tensor.to(device)
-
-
-def predicted_bytes(case: Case) -> int:
-    """Memory that an implementation needs beside verification, in bytes: tensors, and S and P where it makes them."""
-    s = case.shape
-    pairs = s.seq_q * s.seq_kv
-    q_elements, kv_elements = s.slices * s.seq_q * s.head_dim, s.batch * s.heads_kv * s.seq_kv * s.head_dim
-    tensors = 2 * (q_elements + kv_elements) * case.itemsize
-    mask = pairs if s.causal and s.diagonal else 0
-    if case.impl == "torch-math":
-        # S and P in the compute type (float32 on the CPU also for 16-bit inputs), K and V repeated for each head.
-        return tensors + mask + 2 * 4 * s.slices * pairs + 3 * 4 * (q_elements + s.group * kv_elements)
-    return tensors + mask + 4 * s.slices * (s.seq_q + s.seq_kv) * (s.head_dim + 2)

@@ -1,4 +1,4 @@
-"""``fa-bench cache``: the folder of compiled kernels."""
+"""``fa-bench cache``: the folders of compiled kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from fa_bench.cli.options import FormatOption, QuietOption
 from fa_bench.cli.output import Format, Output
-from fa_bench.report.tables import pairs_table
+from fa_bench.report.tables import Column, Table
 
 
 class Action(StrEnum):
@@ -24,27 +24,31 @@ def cache(
     fmt: FormatOption = Format.TABLE,
     quiet: QuietOption = False,
 ) -> None:
-    """Show or empty the cache of compiled kernels.
+    """Show or empty the caches: kernels as NVRTC compiled them, and the emulator's machine code.
 
-    It is bounded, and whatever is removed is compiled again when it is needed. FA_BENCH_CACHE sets its folder.
+    They are bounded, and whatever is removed is made again when it is needed. FA_BENCH_CACHE sets their folder.
     """
-    from fa_bench import compiler
+    from fa_bench.filecache import CACHES, cache_dir
     from fa_bench.units import format_bytes, format_count
 
     output = Output(fmt, quiet)
     if action is Action.CLEAR:
-        output.say(f"Removed {format_count(compiler.clear_cache())} compiled kernels.")
-    info = compiler.cache_info()
-    facts = {
-        "folder": str(info.folder),
-        "entries": format_count(info.entries),
-        "size": format_bytes(info.nbytes),
-        "limit": format_bytes(info.limit_bytes),
-    }
-    row = {
-        "folder": str(info.folder),
-        "entries": info.entries,
-        "nbytes": info.nbytes,
-        "limit_bytes": info.limit_bytes,
-    }
-    output.emit([pairs_table("", facts)], [row], row)
+        removed = sum(cache.clear() for cache in CACHES)
+        output.say(f"Removed {format_count(removed)} entries.")
+    states = {cache.name: cache.info() for cache in CACHES}
+    columns = (Column("cache"), Column("entries", "right"), Column("size", "right"), Column("limit", "right"))
+    lines = tuple(
+        (name, format_count(state.entries), format_bytes(state.nbytes), format_bytes(state.limit_bytes))
+        for name, state in states.items()
+    )
+    rows = [
+        {
+            "cache": name,
+            "folder": str(state.folder),
+            "entries": state.entries,
+            "nbytes": state.nbytes,
+            "limit_bytes": state.limit_bytes,
+        }
+        for name, state in states.items()
+    ]
+    output.emit([Table("", columns, lines, f"Below {cache_dir()}")], rows)

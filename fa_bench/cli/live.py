@@ -69,6 +69,8 @@ class Live:
         if planned.status == "run":
             self._eta.finished(planned.case, seconds)
         if self._output.fmt is Format.TABLE:
+            if heading := self._table.heading(record):
+                self._output.write(heading + "\n")
             self._output.add_row(self._table.table, self._table.row(record))
         elif self._output.fmt is Format.CSV:
             self._output.write(RECORDS.line(record))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from fa_bench import algorithms
 from fa_bench.backends.base import BackendName
-from fa_bench.backends.host import NUMPY_IMPLEMENTATIONS, TORCH_IMPLEMENTATIONS
+from fa_bench.backends.baselines import NUMPY_IMPLEMENTATIONS, TORCH_IMPLEMENTATIONS
 from fa_bench.cases import Case
 from fa_bench.errors import DeviceUnavailable, UsageError, nearest
 from fa_bench.model import gpus

@@ -154,13 +154,13 @@ def terminal() -> Finding:
 
 
 def cache() -> Finding:
-    """The folder of compiled kernels."""
-    from fa_bench import compiler
+    """The folders of compiled kernels."""
+    from fa_bench.filecache import CACHES, cache_dir
     from fa_bench.units import format_bytes
 
-    info = compiler.cache_info()
-    detail = f"{info.folder}: {info.entries} entries, {format_bytes(info.nbytes)}"
-    return Finding("cache", "ok", detail)
+    states = [cache.info() for cache in CACHES]
+    entries, nbytes = sum(state.entries for state in states), sum(state.nbytes for state in states)
+    return Finding("cache", "ok", f"{cache_dir()}: {entries} entries, {format_bytes(nbytes)}")
 
 
 def _version(package: str) -> str | None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import llvmlite
 import llvmlite.binding as llvm
 
-from fa_bench.filecache import FileCache
+from fa_bench.filecache import EMULATOR
 from fa_bench.ptx import lower_arith, lower_memory, lower_warp, runtime, runtime_math
 from fa_bench.ptx.cfg import Block, Flow
 from fa_bench.ptx.emitter import Emitter
@@ -26,9 +26,8 @@ from fa_bench.ptx.isa import UnsupportedInstruction
 from fa_bench.ptx.layout import BARRIER, DONE, FAULT, LANES, STOPPED, Context, Queue, Warp
 from fa_bench.ptx.program import Instruction, Kernel
 
-__all__ = ["CACHE", "CONTROL_ROWS", "LOWERINGS", "CompiledKernel", "compile_kernel", "lower_memory", "lower_warp"]
+__all__ = ["CONTROL_ROWS", "LOWERINGS", "CompiledKernel", "compile_kernel", "lower_memory", "lower_warp"]
 
-CACHE: Final = FileCache("emulator", 256 << 20)
 LOWERINGS: Final = lower_arith.LOWERINGS
 #: Rows that end a basic block; :class:`_Function` handles them.
 CONTROL_ROWS: Final = frozenset({"bra", "ret", "exit", "trap", "bar.sync", "barrier.sync"})
@@ -73,13 +72,13 @@ def compile_kernel(kernel: Kernel, one_dimensional: bool) -> CompiledKernel:
         If an instruction has operands that the emulator does not execute.
     """
     key = _key(kernel, one_dimensional)
-    cached = _from_bytes(CACHE.read(key))
+    cached = _from_bytes(EMULATOR.read(key))
     if cached is not None:
         plan, code = cached
     else:
         text, plan = lower(kernel, one_dimensional)
         code = _machine_code(text)
-        CACHE.write(key, json.dumps(asdict(plan)).encode() + b"\n" + code)
+        EMULATOR.write(key, json.dumps(asdict(plan)).encode() + b"\n" + code)
     engine = _engine(code)
     prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
     function = prototype(engine.get_function_address("run_ctas"))
@@ -195,12 +194,15 @@ def _module(warp: str, e: Emitter, plan: Plan) -> str:
         runtime.template("queue"),
         runtime_math.ex2(),
         runtime_math.lg2(),
-        runtime_math.permute(),
+        runtime_math.permute("+avx512f," in _host()[1]),
     ]
     sizes: set[int] = set()
+    quad = False
     for name in sorted(e.runtime):
         word, _, rest = name.partition("_")
-        if word in ("ld", "st"):
+        if rest.endswith("_quad"):
+            quad = True
+        elif word in ("ld", "st"):
             sizes.add(int(rest.split("_")[1]))
         elif word == "ldmatrix":
             functions.append(runtime_math.ldmatrix(int(rest[1]), rest.endswith("trans")))
@@ -210,6 +212,8 @@ def _module(warp: str, e: Emitter, plan: Plan) -> str:
     if any(name.startswith("mma") for name in e.runtime):
         functions += [runtime_math.expand_c(), runtime_math.collapse_c()]
     functions += [runtime.access(size) for size in sorted(sizes)]
+    if quad:
+        functions += [runtime.quads(), runtime.template("quad")]
     text = "\n".join(functions)
     vectors = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
     return (

@@ -32,11 +32,10 @@ def site(e: Emitter, space: str) -> str:
 
 
 def fault_unless(e: Emitter, ok: str) -> None:
-    """Leave the warp with the recorded fault if the flags ``ok`` are zero."""
+    """Leave the warp with the recorded fault unless the i1 ``ok`` is true."""
     index = e.instruction_index
-    good = e.let(f"icmp ne i32 {ok}, 0")
     name = e.fresh("ok")
-    e.emit(f"br i1 {good}, label %{name}, label %fault{index}")
+    e.emit(f"br i1 {ok}, label %{name}, label %fault{index}")
     e.label(f"fault{index}")
     pointer = e.field("%ctx", Context.FAULT_SITE)
     e.emit(f"store i32 {index}, ptr {pointer}, align 4")
@@ -83,25 +82,35 @@ def _load(e: Emitter, i: Instruction) -> None:
     size = unit * len(items)
     where = address(e, i.operands[1], "i64" if space == "global" else "i32")
     place = site(e, space)
-    buffer = e.alloca("xfer", LANES * 16)
-    e.runtime.add(f"ld_{space}_{size}")
-    wide = e.vector(where)
-    flags = e.let(
-        f"call i32 @ld_{space}_{size}(ptr %ctx, ptr {place}, {wide.typed}, i32 {e.guard_mask()}, ptr {buffer})"
-    )
-    fault_unless(e, flags)
     if where.uniform:
-        # A uniform access under a partial mask still fills every lane's place with the one value.
+        pointer = e.let(
+            f"call ptr @{space}_uniform(ptr %ctx, ptr {place}, {where.typed}, i32 {e.guard_mask()}, i32 {size})"
+        )
+        fault_unless(e, e.let(f"icmp ne ptr {pointer}, null"))
         values = []
         for k in range(len(items)):
-            pointer = e.field(buffer, k * unit)
-            values.append(Value(e.let(f"load {elem}, ptr {pointer}, align {unit}"), elem, True))
+            loaded = e.let(f"load {elem}, ptr {e.field(pointer, k * unit)}, align {unit}")
+            values.append(Value(loaded, elem, True))
     else:
-        count = LANES * len(items)
-        data = e.let(f"load <{count} x {elem}>, ptr {buffer}, align 64")
-        values = [Value(_every(e, data, count, elem, k, len(items)), elem, False) for k in range(len(items))]
+        buffer = e.alloca("xfer", LANES * 16)
+        quad = unit == 4 and len(items) == 4
+        name = f"ld_{space}_{'quad' if quad else size}"
+        e.runtime.add(name)
+        flags = e.let(f"call i32 @{name}(ptr %ctx, ptr {place}, {where.typed}, i32 {e.guard_mask()}, ptr {buffer})")
+        fault_unless(e, e.let(f"icmp ne i32 {flags}, 0"))
+        values = _unpacked(e, buffer, elem, len(items), quad)
     for target, value in zip(items, values, strict=True):
         e.write(target, _widened(e, i, target, value))
+
+
+def _unpacked(e: Emitter, buffer: str, elem: str, count: int, quad: bool) -> list[Value]:
+    """The loaded vectors of all lanes; ``quad`` loads lie one after the other, others lane by lane."""
+    if quad:
+        parts = [e.let(f"load <{LANES} x {elem}>, ptr {e.field(buffer, 128 * k)}, align 64") for k in range(count)]
+    else:
+        data = e.let(f"load <{LANES * count} x {elem}>, ptr {buffer}, align 64")
+        parts = [_every(e, data, LANES * count, elem, k, count) for k in range(count)]
+    return [Value(part, elem, False) for part in parts]
 
 
 def _every(e: Emitter, data: str, count: int, elem: str, k: int, step: int) -> str:
@@ -147,7 +156,7 @@ def _store(e: Emitter, i: Instruction) -> None:
     flags = e.let(
         f"call i32 @st_{space}_{size}(ptr %ctx, ptr {place}, {where.typed}, i32 {e.guard_mask()}, ptr {buffer})"
     )
-    fault_unless(e, flags)
+    fault_unless(e, e.let(f"icmp ne i32 {flags}, 0"))
 
 
 @lowers("ldmatrix")
@@ -161,7 +170,7 @@ def _ldmatrix(e: Emitter, i: Instruction) -> None:
     place = site(e, "shared")
     buffer = e.alloca("xfer", LANES * 16)
     flags = e.let(f"call i32 @{name}(ptr %ctx, ptr {place}, {where.typed}, i32 {e.guard_mask()}, ptr {buffer})")
-    fault_unless(e, flags)
+    fault_unless(e, e.let(f"icmp ne i32 {flags}, 0"))
     for k, target in enumerate(items):
         data = e.let(f"load <{LANES} x i32>, ptr {e.field(buffer, 128 * k)}, align 64")
         e.write(target, Value(data, "i32", False))
@@ -183,7 +192,7 @@ def _cp_async(e: Emitter, i: Instruction) -> None:
         f"call i32 @cp_async(ptr %ctx, ptr %ws, ptr %queue, ptr {gsite}, ptr {ssite}, {target.typed}, "
         f"{source.typed}, {nbytes.typed}, i32 {e.guard_mask()}, i32 {size.value})"
     )
-    fault_unless(e, flags)
+    fault_unless(e, e.let(f"icmp ne i32 {flags}, 0"))
 
 
 @lowers("cp.async.commit_group")

@@ -110,43 +110,68 @@ def forget(state: Fragments, name: str, keep: str) -> None:
         del state.accumulators[names]
 
 
+def shuffle_sources(mode: str, step: int, clamp: int) -> list[tuple[int, bool]]:
+    """Source lane and predicate of each lane (PTX ISA, "shfl.sync"); out of range keeps its own lane.
+
+    Parameters
+    ----------
+    mode : {"up", "down", "bfly", "idx"}
+    step, clamp : int
+        Operands b and c: lane or offset, and the segment mask (bits 8 to 12) with the clamp (bits 0 to 4).
+    """
+    segment, limit, step = clamp >> 8 & 31, clamp & 31, step & 31
+    result = []
+    for lane in range(LANES):
+        first = lane & segment
+        last = first | (limit & ~segment & 31)
+        source = {
+            "up": lane - step,
+            "down": lane + step,
+            "bfly": lane ^ step,
+            "idx": first | (step & ~segment & 31),
+        }[mode]
+        inside = source >= last if mode == "up" else source <= last
+        result.append((source if inside else lane, inside))
+    return result
+
+
 @lowers("shfl.sync")
 def _shfl(e: Emitter, i: Instruction) -> None:
     value = e.vector(e.read(i.operands[1], "i32"))
-    b = e.op("and {0}, {n1}", e.read(i.operands[2], "i32"), e.literal(31, "i32"))
-    c = e.read(i.operands[3], "i32")
-    lane = Value(IOTA, "i32", False)
-    clamp = e.op("and {0}, {n1}", c, e.literal(31, "i32"))
-    segment = e.op("and {0}, {n1}", e.op("lshr {0}, {n1}", c, e.literal(8, "i32")), e.literal(31, "i32"))
-    fixed = e.op("and {0}, {n1}", lane, segment)
-    free = e.op("xor {0}, {n1}", segment, e.literal(31, "i32"))
-    top = e.op("or {0}, {n1}", fixed, e.op("and {0}, {n1}", clamp, free))
-    if i.has("up"):
-        source = e.op("sub {0}, {n1}", lane, b)
-        inside = e.op("icmp sge {0}, {n1}", source, top, elem="i1")
-    elif i.has("down"):
-        source = e.op("add {0}, {n1}", lane, b)
-        inside = e.op("icmp sle {0}, {n1}", source, top, elem="i1")
-    elif i.has("bfly"):
-        source = e.op("xor {0}, {n1}", lane, b)
-        inside = e.op("icmp sle {0}, {n1}", source, top, elem="i1")
-    else:
-        source = e.op("or {0}, {n1}", fixed, e.op("and {0}, {n1}", b, free))
-        inside = e.op("icmp sle {0}, {n1}", source, top, elem="i1")
-    source = e.select(inside, source, lane)
-    target = i.operands[0]
-    step, mode = i.operands[2], i.operands[3]
-    if i.has("bfly") and isinstance(step, Imm) and isinstance(mode, Imm) and mode.value == 31:
-        lanes = ", ".join(f"i32 {k ^ (int(step.value) & 31)}" for k in range(LANES))
+    mode = next(m for m in ("up", "down", "bfly", "idx") if i.has(m))
+    step, clamp = i.operands[2], i.operands[3]
+    if isinstance(step, Imm) and isinstance(clamp, Imm):
+        table = shuffle_sources(mode, int(step.value), int(clamp.value))
+        lanes = ", ".join(f"i32 {source}" for source, _ in table)
         moved = e.let(f"shufflevector {value.typed}, {value.type} poison, <{LANES} x i32> <{lanes}>")
+        flags = ", ".join(f"i1 {str(inside).lower()}" for _, inside in table)
+        inside = Value(f"<{flags}>", "i1", False)
     else:
+        source, inside = _dynamic_sources(e, i, mode)
         e.runtime.add("permute")
         moved = e.let(f"call <{LANES} x i32> @permute({value.typed}, {source.typed})")
-    result = Value(moved, "i32", False)
+    target = i.operands[0]
     if isinstance(target, Pair):
         e.write(target.second, inside)
         target = target.first
-    e.write(target, result)
+    e.write(target, Value(moved, "i32", False))
+
+
+def _dynamic_sources(e: Emitter, i: Instruction, mode: str) -> tuple[Value, Value]:
+    """:func:`shuffle_sources` for operands that are registers."""
+    b = e.op("and {0}, {n1}", e.read(i.operands[2], "i32"), e.literal(31, "i32"))
+    c = e.read(i.operands[3], "i32")
+    lane = Value(IOTA, "i32", False)
+    segment = e.op("and {0}, {n1}", e.op("lshr {0}, {n1}", c, e.literal(8, "i32")), e.literal(31, "i32"))
+    first = e.op("and {0}, {n1}", lane, segment)
+    free = e.op("xor {0}, {n1}", segment, e.literal(31, "i32"))
+    last = e.op("or {0}, {n1}", first, e.op("and {0}, {n1}", c, free))
+    if mode == "idx":
+        source = e.op("or {0}, {n1}", first, e.op("and {0}, {n1}", b, free))
+    else:
+        source = e.op({"up": "sub", "down": "add", "bfly": "xor"}[mode] + " {0}, {n1}", lane, b)
+    inside = e.op(f"icmp {'sge' if mode == 'up' else 'sle'} {{0}}, {{n1}}", source, last, elem="i1")
+    return e.select(inside, source, lane), inside
 
 
 @lowers("vote.sync")

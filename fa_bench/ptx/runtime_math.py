@@ -266,17 +266,32 @@ def lg2() -> str:
     return b.text(f"define internal {v} @lg2({v} %x)")
 
 
-def permute() -> str:
+def permute(avx512: bool) -> str:
     """``@permute(values, lanes)``: lane l takes the value of lane ``lanes[l]``."""
     b = _Body()
-    b.do("%slots = alloca <32 x i32>, align 64")
-    b.do("store <32 x i32> %x, ptr %slots, align 64")
-    result = "poison"
-    for lane in range(32):
-        source = b.let(f"extractelement <32 x i32> %lanes, i64 {lane}")
-        pointer = b.let(f"getelementptr i32, ptr %slots, i64 {b.let(f'zext i32 {source} to i64')}")
-        result = b.let(
-            f"insertelement <32 x i32> {result}, i32 {b.let(f'load i32, ptr {pointer}, align 4')}, i64 {lane}"
-        )
-    b.do(f"ret <32 x i32> {result}")
+    v = "<16 x i32>"
+    if avx512:
+        x = [_half_of(b, "%x", h) for h in range(2)]
+        halves = [
+            b.let(f"call {v} @llvm.x86.avx512.vpermi2var.d.512({v} {x[0]}, {v} {_half_of(b, '%lanes', h)}, {v} {x[1]})")
+            for h in range(2)
+        ]
+        whole = b.let(f"shufflevector {v} {halves[0]}, {v} {halves[1]}, <32 x i32> " + _indices(list(range(32))))
+        b.do(f"ret <32 x i32> {whole}")
+    else:
+        b.do("%slots = alloca <32 x i32>, align 64")
+        b.do("%index = alloca <32 x i32>, align 64")
+        b.do("%out = alloca <32 x i32>, align 64")
+        b.do("store <32 x i32> %x, ptr %slots, align 64")
+        b.do("store <32 x i32> %lanes, ptr %index, align 64")
+        for lane in range(32):
+            source = b.let(f"load i32, ptr {b.at('%index', 4 * lane)}, align 4")
+            pointer = b.let(f"getelementptr i32, ptr %slots, i64 {b.let(f'zext i32 {source} to i64')}")
+            b.do(f"store i32 {b.let(f'load i32, ptr {pointer}, align 4')}, ptr {b.at('%out', 4 * lane)}, align 4")
+        b.do(f"ret <32 x i32> {b.let('load <32 x i32>, ptr %out, align 64')}")
     return b.text("define internal <32 x i32> @permute(<32 x i32> %x, <32 x i32> %lanes)")
+
+
+def _half_of(b: _Body, value: str, h: int) -> str:
+    lanes = _indices(list(range(16 * h, 16 * h + 16)))
+    return b.let(f"shufflevector <32 x i32> {value}, <32 x i32> poison, <16 x i32> {lanes}")

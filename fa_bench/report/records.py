@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from fa_bench.cases import Case
 from fa_bench.records import FAILED_STATUSES, Record
@@ -11,14 +12,20 @@ from fa_bench.report.names import FACTS, Name, case_name, record_name, varying
 from fa_bench.report.tables import UNKNOWN, Column, Table
 from fa_bench.units import format_bytes, format_error, format_ms, format_ratio
 
+#: Columns of the terminal that tables are made for.
+WIDTH: Final = 80
+
 
 class RecordTable:
     """The table of a sweep's rows, usable before the first row is there.
 
+    Facts that are the same throughout stand in the title. The others stand in the first column as far as the table
+    then fits `WIDTH`, else in a heading above each group of rows.
+
     Parameters
     ----------
     cases : sequence of Case
-        All that the sweep holds; decides what stands in the title and what in the rows, and how wide columns are.
+        All that the sweep holds.
     place : str
         Where it runs, for the title.
     """
@@ -27,16 +34,24 @@ class RecordTable:
         names = [case_name(case) for case in cases]
         self._varying = varying(names)
         constant = [names[0].facts[fact] for fact in FACTS if fact not in self._varying] if names else []
+        impl = max([14, *(len(name.impl) for name in names)])
+        shape = max([5, *(len(name.shape(self._varying)) for name in names)])
+        fixed = (8, 8, 8, 7, 11)
+        self._grouped = shape + impl + sum(fixed) + 1 + len(fixed) > WIDTH
+        if self._grouped:
+            shape = max([5, *(len(name.seq) for name in names)])
+        self._last_heading = ""
+        time, read, written, counted, outcome = fixed
         self.table = Table(
             title="; ".join(part for part in (place, ", ".join(constant)) if part),
             columns=(
-                Column("seq", width=max([5, *(len(name.shape(self._varying)) for name in names)])),
-                Column("implementation", width=max([14, *(len(name.impl) for name in names)])),
-                Column("time", "right", 8),
-                Column("read", "right", 8),
-                Column("written", "right", 8),
-                Column("counted", width=7),
-                Column("outcome", width=14),
+                Column("seq", width=shape),
+                Column("implementation", width=impl),
+                Column("time", "right", time),
+                Column("read", "right", read),
+                Column("written", "right", written),
+                Column("counted", width=counted),
+                Column("outcome", width=outcome),
             ),
             note=(
                 "read, written: global bytes by the model. counted: the same by executing the kernel. "
@@ -44,23 +59,38 @@ class RecordTable:
             ),
         )
 
+    def heading(self, record: Record) -> str:
+        """What must stand above this record's row, where it differs from the row before; else empty."""
+        if not self._grouped:
+            return ""
+        name = record_name(record)
+        heading = ", ".join([f"seq {name.seq}", *(name.facts[fact] for fact in self._varying)])
+        if heading == self._last_heading:
+            return ""
+        self._last_heading = heading
+        return heading
+
     def row(self, record: Record) -> tuple[str, ...]:
         """The cells of one record."""
         name = record_name(record)
-        return (
-            name.shape(self._varying),
-            name.impl,
-            UNKNOWN if record.time_ms is None else format_ms(record.time_ms),
-            _bytes(record.global_read_bytes_model),
-            _bytes(record.global_write_bytes_model),
-            _counted(record),
-            _outcome(record),
-        )
+        return (name.seq if self._grouped else name.shape(self._varying), *_cells(record, name))
 
     def filled(self, records: Iterable[Record]) -> Table:
-        """The whole table."""
-        rows = tuple(self.row(record) for record in records)
+        """The whole table, with all facts in the first column."""
+        names = [(record, record_name(record)) for record in records]
+        rows = tuple((name.shape(self._varying), *_cells(record, name)) for record, name in names)
         return Table(self.table.title, self.table.columns, rows, self.table.note)
+
+
+def _cells(record: Record, name: Name) -> tuple[str, ...]:
+    return (
+        name.impl,
+        UNKNOWN if record.time_ms is None else format_ms(record.time_ms),
+        _bytes(record.global_read_bytes_model),
+        _bytes(record.global_write_bytes_model),
+        _counted(record),
+        _outcome(record),
+    )
 
 
 def summary_tables(records: Sequence[Record]) -> tuple[Table, ...]:

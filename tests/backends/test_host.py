@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from fa_bench.backends import host
+from fa_bench.backends import baselines, host
+from fa_bench.backends.baselines import TORCH_IMPLEMENTATIONS
 from fa_bench.backends.host import HostBackend
 from fa_bench.cases import AttentionShape, Case, Tile
 from fa_bench.errors import OutOfMemory, Unsupported
@@ -42,7 +43,7 @@ def test_runs_and_verifies(any_gpu: Gpu, impl: str, dtype: str, layout: str) -> 
     assert 0 < result.mem_peak_bytes <= backend().required_bytes(case)
 
 
-@pytest.mark.parametrize("impl", host.TORCH_IMPLEMENTATIONS)
+@pytest.mark.parametrize("impl", TORCH_IMPLEMENTATIONS)
 def test_torch_runs_on_the_cpu(any_gpu: Gpu, impl: str) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     result = backend(samples=1).run(Case(impl, SHAPE, "bf16"), any_gpu)
@@ -90,10 +91,10 @@ def test_standard_at_16k_is_predicted_to_need_its_score_matrix() -> None:
 
 
 def test_torch_is_offered_only_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(baselines.importlib.util, "find_spec", lambda name: None)
     assert HostBackend().implementations() == ("numpy-standard", "numpy-flash")
-    monkeypatch.setattr(host.importlib.util, "find_spec", lambda name: object())
-    assert HostBackend().implementations()[2:] == host.TORCH_IMPLEMENTATIONS
+    monkeypatch.setattr(baselines.importlib.util, "find_spec", lambda name: object())
+    assert HostBackend().implementations()[2:] == TORCH_IMPLEMENTATIONS
 
 
 def test_says_what_it_runs_on_and_what_is_free() -> None:

@@ -7,8 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from fa_bench.backends.baselines import TORCH_IMPLEMENTATIONS, torch_bytes  # noqa: E402
 from fa_bench.backends.torch_flash_blocked import FlashAttention, _Blocks  # noqa: E402
-from fa_bench.backends.torch_impls import IMPLEMENTATIONS, TorchAttention, predicted_bytes, to_numpy  # noqa: E402
+from fa_bench.backends.torch_impls import TorchAttention, to_numpy  # noqa: E402
 from fa_bench.cases import AttentionShape, Case, Tile  # noqa: E402
 from fa_bench.errors import OutOfMemory, Unsupported  # noqa: E402
 from fa_bench.reference import make_inputs, verify  # noqa: E402
@@ -25,7 +26,7 @@ SHAPES = [
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
-@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+@pytest.mark.parametrize("impl", TORCH_IMPLEMENTATIONS)
 def test_matches_fp64(impl: str, layout: str, dtype: str, shape: AttentionShape) -> None:
     case = Case(impl, shape, dtype, Tile(16, 32) if impl == "torch-flash-blocked" else None, layout)
     inputs = make_inputs(case)
@@ -63,8 +64,8 @@ def test_errors_are_translated(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_math_predicts_its_score_matrix() -> None:
     # S and P in float32: 2 · 4 · 2 heads · 1000 · 1000 = 16 MB; flash needs none of it.
     shape = AttentionShape(1, 2, 2, 1000, 1000, 64)
-    assert predicted_bytes(Case("torch-math", shape)) > 16_000_000
-    assert predicted_bytes(Case("torch-flash", shape)) < 4_000_000
+    assert torch_bytes(Case("torch-math", shape)) > 16_000_000
+    assert torch_bytes(Case("torch-flash", shape)) < 4_000_000
 
 
 # ---------------------------------------------------------------------------------------- the blocked module

@@ -15,9 +15,6 @@ from fa_bench.cases import Case
 from fa_bench.cli.app import run
 from fa_bench.model.gpu import Gpu
 
-GOOD = Verification(max_abs_err=1e-4, rel_err=1e-4, bound=1e-3, reference="fp64", passed=True)
-WRONG = Verification(max_abs_err=3.0, rel_err=3.0, bound=1e-3, reference="fp64", passed=False)
-
 
 @dataclass(frozen=True)
 class Ran:
@@ -30,15 +27,15 @@ class Ran:
 
 @dataclass
 class FakeBackend:
-    """Answers with the model's own counts, plus ``extra_bytes`` for the first tensor.
+    """Answers with the model's own counts, plus ``extra_bytes`` for the first tensor, or with a time of 1 s.
 
-    ``on_run`` may raise; ``ran`` lists the cases that were asked for.
+    ``wrong`` makes the error too large. ``on_run`` may raise; ``ran`` lists the cases that were asked for.
     """
 
     name: BackendName = "emulator"
     device: str = "a test"
     impls: Sequence[str] = ()
-    verification: Verification = GOOD
+    wrong: bool = False
     extra_bytes: int = 0
     free_bytes: int | None = None
     on_run: Callable[[Case], None] = lambda case: None
@@ -57,20 +54,17 @@ class FakeBackend:
     def run(self, case: Case, gpu: Gpu) -> RunResult:
         self.on_run(case)
         self.ran.append(case)
+        error = 3.0 if self.wrong else 1e-4
+        verification = Verification(error, error, bound=1e-3, reference="fp64", passed=not self.wrong)
         if self.name != "emulator":
             source = "cuda-events" if self.name == "cuda" else "host-clock"
-            return RunResult(samples=Samples((900.0, 1000.0, 1100.0), source), verification=self.verification)
+            return RunResult(samples=Samples((900.0, 1000.0, 1100.0), source), verification=verification)
         first, *rest = algorithms.get(case.impl).traffic(case)
         counted = [TensorBytes(first.kernel, first.tensor, first.op, first.bytes + self.extra_bytes), *rest]
-        return RunResult(counts=Counts({"global": counted}), verification=self.verification)
+        return RunResult(counts=Counts({"global": counted}), verification=verification)
 
     def close(self) -> None:
         self.closed = True
-
-
-def fake_host() -> FakeBackend:
-    """A host with NumPy's implementations."""
-    return FakeBackend("host", impls=("numpy-standard", "numpy-flash"))
 
 
 @pytest.fixture
@@ -91,7 +85,7 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Let every device be these backends: by default an emulator and a host."""
+    """Let ``auto`` stand for these backends, and every other device for the one of that name."""
 
     def install(*opened: FakeBackend) -> None:
         by_name = {backend.name: backend for backend in opened}
@@ -106,6 +100,16 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.fixture
-def fake_backends() -> list[FakeBackend]:
-    """An emulator and a host, to be installed with ``fakes``."""
-    return [FakeBackend(), fake_host()]
+def emulator() -> Callable[..., FakeBackend]:
+    """Make a fake emulator; keyword arguments are those of `FakeBackend`."""
+    return FakeBackend
+
+
+@pytest.fixture
+def host() -> Callable[..., FakeBackend]:
+    """Make a fake host with NumPy's implementations and, if asked, others."""
+
+    def make(*others: str) -> FakeBackend:
+        return FakeBackend("host", impls=("numpy-standard", "numpy-flash", *others))
+
+    return make

@@ -82,9 +82,10 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("line", "named", "step"), CASES, ids=[line for line, *_ in CASES])
 def test_bad_input(
-    line: str, named: str, step: str, cli: Callable, fakes: Callable, fake_backends: list, folder: Path
+    line: str, named: str, step: str, cli: Callable, fakes: Callable, emulator: Callable, host: Callable, folder: Path
 ) -> None:
-    fakes(*fake_backends)
+    opened = (emulator(), host())
+    fakes(*opened)
     before = sorted(folder.rglob("*"))
     ran = cli(*line.split())
     assert ran.code == 2
@@ -97,7 +98,7 @@ def test_bad_input(
     assert step in "".join(hint)
     assert "Traceback" not in ran.err
     assert sorted(folder.rglob("*")) == before
-    assert not any(backend.ran for backend in fake_backends)
+    assert not any(backend.ran for backend in opened)
 
 
 def test_the_program_itself_ends_so(tmp_path: Path) -> None:

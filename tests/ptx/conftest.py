@@ -49,12 +49,13 @@ class Engine:
         block: tuple[int, int, int] = (32, 1, 1),
         smem_bytes: int = 0,
         ctas: Sequence[int] | None = None,
+        **limits: int,
     ) -> LaunchCounters:
-        """Run kernel ``k`` of ``text``."""
+        """Run kernel ``k`` of ``text``; ``limits`` may hold the engine's ``budget``."""
         function = run if self.name == "interpreter" else ptx.launch
         kernel = load(text).kernel("k")
         return function(
-            kernel, grid=grid, block=block, args=list(args), memory=memory, smem_bytes=smem_bytes, ctas=ctas
+            kernel, grid=grid, block=block, args=list(args), memory=memory, smem_bytes=smem_bytes, ctas=ctas, **limits
         )
 
     def evaluate(

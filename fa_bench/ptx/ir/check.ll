@@ -488,3 +488,113 @@ define internal <32 x i64> @shared_addresses(ptr %ctx, <32 x i32> %a) #0 {
   %there = add <32 x i64> %wide, %all
   ret <32 x i64> %there
 }
+
+; @shared_uniform(ctx, sites, offset, mask, size) -> host address, null if a fault was recorded: all lanes agree. With no
+; active lane the address is that of shared memory itself, and nothing counts.
+define internal ptr @shared_uniform(ptr %ctx, ptr %sites, i32 %a, i32 %mask, i32 %size) #1 {
+  %p.sh = getelementptr i8, ptr %ctx, i64 ${Context.SHARED}
+  %sh = load ptr, ptr %p.sh, align 8
+  %none = icmp eq i32 %mask, 0
+  br i1 %none, label %idle, label %some
+idle:
+  ret ptr %sh
+some:
+  %way0 = lshr i32 %a, ${SharedSite.WAY_SHIFT}
+  %way = and i32 %way0, ${SharedSite.WAYS - 1}
+  %way.o = mul i32 %way, ${SharedSite.SIZE}
+  %site = getelementptr i8, ptr %sites, i32 %way.o
+  %p.mask = getelementptr i8, ptr %site, i64 ${SharedSite.MASK}
+  %o.mask = load i32, ptr %p.mask, align 4
+  %same.m = icmp eq i32 %o.mask, %mask
+  %p.flags = getelementptr i8, ptr %site, i64 ${SharedSite.FLAGS}
+  %flags = load i32, ptr %p.flags, align 4
+  %f.u = and i32 %flags, ${FLAG_UNIFORM}
+  %same.u = icmp ne i32 %f.u, 0
+  %smask = sub i32 %size, 1
+  %low = and i32 %a, %smask
+  %aligned = icmp eq i32 %low, 0
+  %p.limit = getelementptr i8, ptr %ctx, i64 ${Context.SHARED_SIZE}
+  %limit = load i32, ptr %p.limit, align 4
+  %end = add i32 %a, %size
+  %in.h = icmp ule i32 %end, %limit
+  %in.l = icmp sge i32 %a, 0
+  %c1 = and i1 %same.m, %same.u
+  %c2 = and i1 %aligned, %in.h
+  %c3 = and i1 %c1, %c2
+  %fast = and i1 %c3, %in.l
+  br i1 %fast, label %quick, label %slow
+quick:
+  %p.waves = getelementptr i8, ptr %site, i64 ${SharedSite.WAVES}
+  %waves = load i64, ptr %p.waves, align 8
+  %p.r = getelementptr i8, ptr %site, i64 ${SharedSite.REQUESTS}
+  %r = load i64, ptr %p.r, align 8
+  %r.n = add i64 %r, 1
+  store i64 %r.n, ptr %p.r, align 8
+  %p.w = getelementptr i8, ptr %site, i64 ${SharedSite.WAVEFRONTS}
+  %w = load i64, ptr %p.w, align 8
+  %w.n = add i64 %w, %waves
+  store i64 %w.n, ptr %p.w, align 8
+  %p.i = getelementptr i8, ptr %site, i64 ${SharedSite.IDEAL}
+  %i = load i64, ptr %p.i, align 8
+  %i.n = add i64 %i, %waves
+  store i64 %i.n, ptr %p.i, align 8
+  br label %good
+slow:
+  %one = insertelement <32 x i32> poison, i32 %a, i64 0
+  %all = shufflevector <32 x i32> %one, <32 x i32> poison, <32 x i32> zeroinitializer
+  %s = call i32 @shared_slow(ptr %ctx, ptr %site, <32 x i32> %all, <32 x i32> zeroinitializer, i32 %mask, i32 %size, i32 %limit)
+  %ok = icmp ne i32 %s, 0
+  br i1 %ok, label %good, label %bad
+good:
+  %a64 = zext i32 %a to i64
+  %there = getelementptr i8, ptr %sh, i64 %a64
+  ret ptr %there
+bad:
+  ret ptr null
+}
+
+; @global_uniform(ctx, sites, address, mask, size) -> the address, null if a fault was recorded: all lanes agree, so the
+; access asks for one sector. With no active lane the result is any readable address, and nothing counts.
+define internal ptr @global_uniform(ptr %ctx, ptr %sites, i64 %a, i32 %mask, i32 %size) #1 {
+  %none = icmp eq i32 %mask, 0
+  br i1 %none, label %idle, label %some
+idle:
+  ret ptr %sites
+some:
+  %p.low = getelementptr i8, ptr %sites, i64 ${GlobalSite.LOW}
+  %low = load i64, ptr %p.low, align 8
+  %p.high = getelementptr i8, ptr %sites, i64 ${GlobalSite.HIGH}
+  %high = load i64, ptr %p.high, align 8
+  %size64 = zext i32 %size to i64
+  %end = add i64 %a, %size64
+  %in.l = icmp sge i64 %a, %low
+  %in.h = icmp sle i64 %end, %high
+  %smask = sub i64 %size64, 1
+  %odd = and i64 %a, %smask
+  %aligned = icmp eq i64 %odd, 0
+  %c1 = and i1 %in.l, %in.h
+  %fast = and i1 %c1, %aligned
+  %there = inttoptr i64 %a to ptr
+  br i1 %fast, label %quick, label %slow
+quick:
+  %p.cnt = getelementptr i8, ptr %sites, i64 ${GlobalSite.COUNTS}
+  %cnt = load ptr, ptr %p.cnt, align 8
+  %r = load i64, ptr %cnt, align 8
+  %r.n = add i64 %r, 1
+  store i64 %r.n, ptr %cnt, align 8
+  %p.s = getelementptr i8, ptr %cnt, i64 16
+  %s = load i64, ptr %p.s, align 8
+  %s.n = add i64 %s, 1
+  store i64 %s.n, ptr %p.s, align 8
+  ret ptr %there
+slow:
+  %one = insertelement <32 x i64> poison, i64 %a, i64 0
+  %all = shufflevector <32 x i64> %one, <32 x i64> poison, <32 x i32> zeroinitializer
+  %f = call i32 @global_slow(ptr %ctx, ptr %sites, <32 x i64> %all, <32 x i64> zeroinitializer, i32 %mask, i32 %size, i64 0)
+  %ok = icmp ne i32 %f, 0
+  br i1 %ok, label %good, label %bad
+good:
+  ret ptr %there
+bad:
+  ret ptr null
+}

@@ -1,0 +1,69 @@
+"""The ISA table, and that the interpreter and the JIT cover it exactly."""
+
+import pytest
+
+from fa_bench.ptx.interpreter import SEMANTICS
+from fa_bench.ptx.interpreter.state import semantic
+from fa_bench.ptx.isa import ROWS, TYPE_BITS, match
+from fa_bench.ptx.jit import CONTROL_ROWS, LOWERINGS
+
+
+def test_every_row_has_exactly_one_semantic():
+    assert set(SEMANTICS) == {row.name for row in ROWS}
+
+
+def test_every_row_has_exactly_one_lowering():
+    assert set(LOWERINGS) | set(CONTROL_ROWS) == {row.name for row in ROWS}
+    assert not set(LOWERINGS) & set(CONTROL_ROWS)
+
+
+def test_row_names_are_unique():
+    names = [row.name for row in ROWS]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_rows_are_consistent(row):
+    assert set(row.types) <= set(TYPE_BITS)
+    roles = row.operands.split(",") if row.operands else []
+    assert 0 <= row.optional <= len(roles)
+    assert all(set(signature) <= set(row.types) for signature in row.signatures)
+
+
+def test_a_second_semantic_for_a_row_is_refused():
+    with pytest.raises(ValueError, match=r"two semantics for 'add\.int'"):
+        semantic("add.int")(lambda step: None)
+
+
+@pytest.mark.parametrize(
+    "opcode, name, types, modifiers",
+    [
+        ("add.s32", "add.int", ("s32",), set()),
+        ("add.rn.ftz.f32", "add.f32", ("f32",), {"rn", "ftz"}),
+        ("mul.wide.u16", "mul.wide", ("u16",), set()),
+        ("setp.ltu.and.f32", "setp.f32", ("f32",), {"ltu", "and"}),
+        ("cvt.rn.f16x2.f32", "cvt", ("f16x2", "f32"), {"rn"}),
+        (
+            "ld.global.nc.L1::no_allocate.L2::128B.v4.u32",
+            "ld.global",
+            ("u32",),
+            {"nc", "L1::no_allocate", "L2::128B", "v4"},
+        ),
+        ("cp.async.cg.shared.global", "cp.async", (), {"cg", "shared", "global"}),
+        ("cp.async.commit_group", "cp.async.commit_group", (), set()),
+        ("cvta.to.global.u64", "cvta.to", ("u64",), {"global"}),
+        ("bar.sync", "bar.sync", (), set()),
+    ],
+)
+def test_match(opcode, name, types, modifiers):
+    form = match(opcode)
+    assert form is not None
+    assert (form.row.name, form.types, form.modifiers) == (name, types, frozenset(modifiers))
+
+
+@pytest.mark.parametrize(
+    "opcode",
+    ["add", "add.f64", "add.s32.s32.wide", "add.sat.s32", "cvt.f16.bf16", "ld.u32", "ld.local.u32", "bar", "x"],
+)
+def test_no_match(opcode):
+    assert match(opcode) is None
