@@ -23,7 +23,7 @@ Bytes = NDArray[np.uint8]
 
 #: More dynamic shared memory than this must be asked for explicitly (CUDA C++ Programming Guide).
 DEFAULT_SMEM_BYTES: Final = 48 * 1024
-#: The flush writes this many times the L2 cache: once its size may leave lines of the other half of a hashed cache.
+#: The flush writes this many times the L2 cache. Hashing and replacement are not public; twice leaves no doubt.
 FLUSH_FACTOR: Final = 2
 
 

@@ -77,8 +77,8 @@ class Live:
         else:
             self._output.say(f"{self._status(planned)}: {record.status}")
 
-    def conclude(self, outcome: SweepOutcome) -> None:
-        """Show the summary, the failures and where the files are."""
+    def conclude(self, outcome: SweepOutcome) -> int:
+        """Show the summary, the failures and where the files are; give the exit code."""
         records, output = outcome.records, self._output
         summaries = summary_tables(records)
         if output.fmt is Format.TABLE:
@@ -104,6 +104,7 @@ class Live:
         output.say(f"{status_counts(records)}{kept}. Files: {self._folder}")
         if outcome.interrupted:
             output.warn(f"Interrupted; to go on, repeat the command with --resume --out {self._folder}")
+        return outcome.exit_code or int(bool(failed))
 
     def _status(self, planned: PlannedCase) -> str:
         name = case_name(planned.case)

@@ -8,7 +8,8 @@ line is really drawn.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -82,47 +83,41 @@ class Output:
         header : sequence of str, optional
             Column order of the CSV.
         """
-        if self.fmt is Format.TABLE:
-            for number, table in enumerate(tables):
-                self._draw(table, gap=number > 0)
-        elif self.fmt is Format.MD:
-            self.write("\n\n".join(table.markdown() for table in tables) + "\n")
-        elif self.fmt is Format.CSV:
-            self.write(csv_text(rows, header))
-        else:
-            self.write(json_text(list(rows) if document is None else document))
+        with self._paused():
+            if self.fmt is Format.TABLE:
+                _put("\n".join(_drawn(table) for table in tables))
+            elif self.fmt is Format.MD:
+                _put("\n\n".join(table.markdown() for table in tables) + "\n")
+            elif self.fmt is Format.CSV:
+                _put(csv_text(rows, header))
+            else:
+                _put(json_text(list(rows) if document is None else document))
 
     def write(self, text: str) -> None:
         """Write finished text on stdout, as it is."""
-        with _Paused(self._progress):
-            sys.stdout.write(text)
-            sys.stdout.flush()
+        with self._paused():
+            _put(text)
 
     def start_rows(self, table: Table) -> None:
-        """Draw the head of a table whose rows come one by one (``add_row``)."""
-        with _Paused(self._progress):
-            self.write(table.title + "\n")
-            _print_table(table, streamed=True)
+        """Draw the title and the head of a table whose rows come one by one (``add_row``)."""
+        self.write(f"{table.title}\n{_grid(table, streamed=True)}")
 
     def add_row(self, table: Table, row: tuple[str, ...]) -> None:
         """Draw one row below the head that ``start_rows`` drew."""
-        with _Paused(self._progress):
-            _print_table(Table("", table.columns, (row,)), streamed=True, head=False)
+        self.write(_grid(Table("", table.columns, (row,)), streamed=True, head=False))
 
     def end_rows(self, table: Table) -> None:
         """Draw the note below the rows, and the gap before what follows."""
-        _console(sys.stdout).print(table.note, style="dim")
-        self.write("\n")
+        self.write(_wrapped(table.note) + "\n")
 
     def say(self, text: str) -> None:
         """Say something on stderr, unless ``--quiet``."""
         if not self.quiet:
-            with _Paused(self._progress):
-                print(text, file=sys.stderr, flush=True)
+            self.warn(text)
 
     def warn(self, text: str) -> None:
         """Say something on stderr that ``--quiet`` does not silence."""
-        with _Paused(self._progress):
+        with self._paused():
             print(text, file=sys.stderr, flush=True)
 
     def start_progress(self) -> None:
@@ -155,14 +150,15 @@ class Output:
             self._progress.stop()
             self._progress = None
 
-    def _draw(self, table: Table, gap: bool) -> None:
-        if gap:
-            self.write("\n")
-        if table.title:
-            self.write(table.title + "\n")
-        _print_table(table)
-        if table.note:
-            _console(sys.stdout).print(table.note, style="dim")
+    @contextmanager
+    def _paused(self) -> Iterator[None]:
+        """Take the status line away while something else is written to the same terminal."""
+        if self._progress is None:
+            yield
+            return
+        self._progress.stop()
+        yield
+        self._progress.start()
 
 
 def print_error(message: str, hint: str = "") -> None:
@@ -192,19 +188,9 @@ def make_streams_safe() -> None:
             reconfigure(errors="replace")
 
 
-class _Paused:
-    """Take the status line away while something else is written to the same terminal."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
-
-    def __enter__(self) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.start()
+def _put(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def _console(stream: TextIO) -> Console:
@@ -213,26 +199,38 @@ def _console(stream: TextIO) -> Console:
     return Console(file=stream, markup=False, emoji=False, highlight=False)
 
 
-def _print_table(table: Table, *, streamed: bool = False, head: bool = True) -> None:
+def _drawn(table: Table) -> str:
+    """Title, grid and note."""
+    title = f"{table.title}\n" if table.title else ""
+    return title + _grid(table) + (_wrapped(table.note) if table.note else "")
+
+
+def _wrapped(text: str) -> str:
+    console = _console(sys.stdout)
+    with console.capture() as capture:
+        console.print(text, style="dim")
+    return capture.get()
+
+
+def _grid(table: Table, *, streamed: bool = False, head: bool = True) -> str:
+    """Head and rows, as wide as they must be; columns have their own widths where rows come one by one."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
     console = _console(sys.stdout)
-    gap = 2 if _natural_width(table) + 2 * len(table.columns) <= console.width and not streamed else 1
-    drawn = RichTable(
-        box=box.SIMPLE_HEAD, show_edge=False, show_header=head, padding=(0, gap - 1, 0, 0), pad_edge=False
+    roomy = not streamed and _natural_width(table) + 2 * len(table.columns) <= console.width
+    grid = RichTable(
+        box=box.SIMPLE_HEAD, show_edge=False, show_header=head, padding=(0, int(roomy), 0, 0), pad_edge=False
     )
     for column in table.columns:
-        drawn.add_column(
-            Text(column.title),
-            justify=column.align,
-            width=column.width if streamed else None,
-            overflow="fold",
-        )
+        width = column.width if streamed else None
+        grid.add_column(Text(column.title), justify=column.align, width=width, overflow="fold")
     for row in table.rows:
-        drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-    console.print(drawn)
+        grid.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    with console.capture() as capture:
+        console.print(grid)
+    return capture.get()
 
 
 def _natural_width(table: Table) -> int:

@@ -78,7 +78,7 @@ def nvrtc() -> Finding:
         advice = (
             "Kernels need Linux or Windows."
             if sys.platform == "darwin"
-            else "pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt"
+            else "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt"
         )
         return Finding("NVRTC", "missing", absent, advice)
     flash2 = algorithms.get("flash2")

@@ -93,8 +93,7 @@ def sweep(
             live = Live(output, made, journal.folder, journal.manifest.run_id)
             with live:
                 outcome = run_plan(made, backends, journal, observer=live)
-            live.conclude(outcome)
-    return outcome.exit_code
+            return live.conclude(outcome)
 
 
 def _manifest(made: SweepPlan, backends: Sequence[Backend], argv: Sequence[str]) -> Manifest:

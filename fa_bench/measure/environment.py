@@ -18,8 +18,6 @@ import fa_bench
 PACKAGES: Final = (
     "numpy",
     "llvmlite",
-    "numba",
-    "cuda-bindings",
     "nvidia-cuda-nvrtc",
     "nvidia-cuda-nvrtc-cu12",
     "nvidia-ml-py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import sys
 import tracemalloc
@@ -47,8 +48,6 @@ def _cgroup_available(cgroup: Path) -> int | None:
 
 
 def _windows_available() -> int | None:
-    import ctypes
-
     class MemoryStatus(ctypes.Structure):
         _fields_ = (("length", ctypes.c_uint32), ("load", ctypes.c_uint32), ("sizes", ctypes.c_uint64 * 7))
 
@@ -84,8 +83,10 @@ def rss_peak(call: Callable[[], T], proc: Path = _PROC) -> tuple[T, int | None]:
 
     For code whose allocator cannot be asked (torch on the CPU). The kernel keeps the high-water mark itself, so no
     short peak is missed; Linux can reset it. Elsewhere the mark only ever rises, and a call that stays below an
-    earlier one's peak gives None. Pages that the allocator kept from earlier calls are not counted again.
+    earlier one's peak gives None. Pages that an allocator kept from earlier calls are not counted again; glibc is
+    asked to give them back first.
     """
+    _give_back_freed_pages()
     with contextlib.suppress(OSError):
         (proc / "clear_refs").write_text("5")  # resets VmHWM to the present resident set
     before_peak, before = _high_water(proc), _kilobytes(proc / "status", "VmRSS")
@@ -94,6 +95,12 @@ def rss_peak(call: Callable[[], T], proc: Path = _PROC) -> tuple[T, int | None]:
     if before_peak is None or after_peak is None or after_peak <= before_peak:
         return result, None
     return result, after_peak - (before_peak if before is None else before)
+
+
+def _give_back_freed_pages() -> None:
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def _high_water(proc: Path) -> int | None:

@@ -79,6 +79,14 @@ class Flow:
         """Block index that ``label`` stands before."""
         return self.of_instruction[self.kernel.labels[label.name]]
 
+    def only_ends(self, index: int) -> bool:
+        """Whether block ``index`` does nothing but end its lanes: a branch to it is a guarded exit."""
+        block = self.blocks[index]
+        if block.start == block.stop:
+            return not block.successors
+        first = self.kernel.instructions[block.start]
+        return first.row.op in ("ret", "exit") and first.guard is None
+
     def instructions(self, block: Block) -> tuple[Instruction, ...]:
         """The block's instructions."""
         return self.kernel.instructions[block.start : block.stop]
@@ -156,6 +164,8 @@ class Flow:
         """Fixpoint over register kinds and diverged blocks; both only ever move towards "varying"."""
         kinds: dict[str, Kind] = {}
         diverged: set[int] = set()
+        last_ops = ((b.index, self.kernel.instructions[b.stop - 1].row.op) for b in self.blocks if b.stop > b.start)
+        self._barriers = {k for k, op in last_ops if op in ("bar.sync", "barrier.sync")}
         changed = True
         while changed:
             changed = False
@@ -183,22 +193,23 @@ class Flow:
         """Blocks that a lane-dependent branch at the end of ``block`` may enter with part of the lanes.
 
         Under min-PC, lanes that left the branch meet again at its immediate postdominator if every block between
-        has a smaller index. Where one side only leads to the kernel's end and runs first, the other side runs
-        with all lanes that are then still alive. Otherwise everything reachable counts as diverged.
+        has a smaller index and none holds lanes back at a barrier. Where one side only leads to the kernel's end
+        and runs first, the other side runs with all lanes that are then still alive. Otherwise everything
+        reachable counts as diverged.
         """
         end = len(self.blocks)
         meet = self.postdominator[block.index]
         successors = block.successors
-        if len(successors) < 2:
+        if len(successors) < 2 or any(self.only_ends(s) for s in successors):
             # A guarded exit: the lanes that leave are dead at once, the others go on together.
             return set()
         if meet != end:
             region = self._reach(successors, meet)
-            if all(b < meet for b in region):
+            if all(b < meet for b in region) and not self._barriers & region:
                 return region
         sides = [self._reach([s], end) for s in sorted(successors)]
         first, second = sides[0], set().union(*sides[1:])
-        if not first & second and max(first) < min(second):
+        if not first & second and max(first) < min(second) and not self._barriers & first:
             return first
         return first | second
 
@@ -299,7 +310,7 @@ def _blocks(kernel: Kernel) -> list[Block]:
             assert isinstance(label, Label)
             target = index[kernel.labels[label.name]]
             block.successors = (target,) if last.guard is None else tuple(dict.fromkeys((target, following)))
-        elif last.row.op in ("ret", "exit", "trap"):
+        elif last.row.op in ("ret", "exit"):
             block.successors = () if last.guard is None else (following,)
         else:
             block.successors = (following,)

@@ -23,7 +23,7 @@ from fa_bench.ptx import lower_arith, lower_memory, lower_warp, runtime, runtime
 from fa_bench.ptx.cfg import Block, Flow
 from fa_bench.ptx.emitter import Emitter
 from fa_bench.ptx.isa import UnsupportedInstruction
-from fa_bench.ptx.layout import BARRIER, DONE, FAULT, LANES, STOPPED, Context, Queue, Warp
+from fa_bench.ptx.layout import BARRIER, DONE, FAULT, LANES, PARKED, STOPPED, Context, Queue, Warp
 from fa_bench.ptx.program import Instruction, Kernel
 
 __all__ = ["CONTROL_ROWS", "LOWERINGS", "CompiledKernel", "compile_kernel", "lower_memory", "lower_warp"]
@@ -308,8 +308,14 @@ class _Function:
             if guard is not None:
                 self._goto(k, k + 1)
         elif terminator.row.op == "trap":
+            sprung = e.let(f"icmp ne i32 {e.guard_mask()}, 0")
             e.flush()
+            hit, on = self._new(), self._new()
+            e.emit(f"br i1 {sprung}, label %{hit}, label %{on}")
+            e.label(hit)
             self._fault(5)
+            e.label(on)
+            self._goto(k, k + 1)
         else:
             self._barrier(block, terminator)
 
@@ -365,6 +371,12 @@ class _Function:
         condition = e.read(instruction.guard, "i1")
         active = e.mask()
         e.flush()
+        ends = [self.flow.only_ends(side) for side in (target, k + 1)]
+        if any(ends) and not condition.uniform:
+            bits = e.let(f"and i32 {e.let(f'bitcast {condition.typed} to i32')}, {active}")
+            self._exit(bits if ends[0] else e.let(f"xor i32 {bits}, {active}"))
+            self._goto(k, k + 1 if ends[0] else target)
+            return
         taken, fallen = self._new(), self._new()
         if condition.uniform:
             e.emit(f"br i1 {condition.name}, label %{taken}, label %{fallen}")
@@ -421,28 +433,34 @@ class _Function:
             raise UnsupportedInstruction(instruction.text, instruction.line)
         e.flush()
         self.resume_points.append(block.index + 1)
+        masked = e.let(f"and i32 {number.name}, 15")
+        for offset, value in ((Warp.BARRIER, masked), (Warp.BARRIER_THREADS, count.name)):
+            e.emit(f"store i32 {value}, ptr {e.field('%ws', offset)}, align 4")
         active = e.let("load i32, ptr %active, align 4")
         live = e.let("load i32, ptr %live, align 4")
         together = e.let(f"icmp eq i32 {active}, {live}")
         whole, part = self._new(), self._new()
         e.emit(f"br i1 {together}, label %{whole}, label %{part}")
         e.label(part)
-        self._fault(4)
+        self._store_pc(active, PARKED + block.index + 1)
+        e.emit("br label %schedule")
         e.label(whole)
-        masked = e.let(f"and i32 {number.name}, 15")
-        for offset, value in (
-            (Warp.LIVE, live),
-            (Warp.RESUME, str(block.index + 1)),
-            (Warp.BARRIER, masked),
-            (Warp.BARRIER_THREADS, count.name),
-        ):
-            e.emit(f"store i32 {value}, ptr {e.field('%ws', offset)}, align 4")
+        self._arrive(str(block.index + 1))
+
+    def _arrive(self, resume: str) -> None:
+        """Return to the driver with all live lanes at a barrier."""
+        e = self.e
+        live = e.let("load i32, ptr %live, align 4")
+        e.emit(f"store i32 {live}, ptr {e.field('%ws', Warp.LIVE)}, align 4")
+        e.emit(f"store i32 {resume}, ptr {e.field('%ws', Warp.RESUME)}, align 4")
         e.emit(f"ret i32 {BARRIER}")
 
-    def _fault(self, kind: int) -> None:
+    def _fault(self, kind: int, site: str = "") -> None:
+        """Record a fault at the current instruction (or ``site``) and leave."""
         e = self.e
+        site = site or str(e.instruction_index)
         e.emit(f"store i32 {kind}, ptr {e.field('%ctx', Context.FAULT_KIND)}, align 4")
-        e.emit(f"store i32 {e.instruction_index}, ptr {e.field('%ctx', Context.FAULT_SITE)}, align 4")
+        e.emit(f"store i32 {site}, ptr {e.field('%ctx', Context.FAULT_SITE)}, align 4")
         e.emit("br label %fault")
 
     def _scheduler(self) -> None:
@@ -464,7 +482,15 @@ class _Function:
         for block in self.flow.blocks:
             k = block.index
             cases.append(f"i32 {k}, label %{'b' if k in self.flow.diverged else 's'}{k}")
-        e.emit(f"switch i32 {least}, label %fault [ " + " ".join(cases) + " ]")
+        e.emit(f"switch i32 {least}, label %parked [ " + " ".join(cases) + " ]")
+        e.label("parked")
+        resume = e.let(f"sub i32 {least}, {PARKED}")
+        e.emit(f"br i1 {together}, label %arrive, label %astray")
+        e.label("arrive")
+        self._arrive(resume)
+        e.label("astray")
+        barrier = e.let(f"sub i32 {resume}, 1")
+        self._fault(4, barrier)
         for block in self.flow.blocks:
             if block.index not in self.flow.diverged:
                 e.label(f"s{block.index}")

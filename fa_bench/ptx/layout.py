@@ -133,6 +133,10 @@ READY: Final = 0
 WAITING: Final = 1
 FINISHED: Final = 2
 
+#: Lanes that wait at a barrier for the rest of their warp have this much added to their block index: all others run
+#: before them.
+PARKED: Final = 1 << 30
+
 #: Return codes of generated code.
 DONE: Final = 0
 BARRIER: Final = 1
@@ -145,7 +149,7 @@ FAULTS: Final[dict[int, str]] = {
     1: "is outside every buffer",
     2: "is not aligned to the access size",
     3: "is outside shared memory",
-    4: "is reached by part of a warp",
+    4: "is reached by part of a warp while the rest waits at another one or never comes",
     5: "trap",
     6: "ran out of its instruction budget",
     7: "enters a block with part of its lanes that was proved to be entered by all",

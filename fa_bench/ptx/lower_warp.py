@@ -176,27 +176,24 @@ def _dynamic_sources(e: Emitter, i: Instruction, mode: str) -> tuple[Value, Valu
 
 @lowers("vote.sync")
 def _vote(e: Emitter, i: Instruction) -> None:
+    """Lanes may vote in groups, each under its own member mask."""
     predicate = e.vector(e.read(i.operands[1], "i1"))
-    active = e.guard_mask()
-    members = e.let(f"and i32 {active}, {e.read(i.operands[2], 'i32').name}") if _uniform_mask(e, i) else active
-    votes = e.let(f"and i32 {e.let(f'bitcast {predicate.typed} to i32')}, {members}")
+    active = Value(e.guard_mask(), "i32", True)
+    yes = Value(e.let(f"bitcast {predicate.typed} to i32"), "i32", True)
+    members = e.op("and {0}, {n1}", e.read(i.operands[2], "i32"), active)
+    votes = e.op("and {0}, {n1}", members, yes)
     if i.has("ballot"):
-        e.write(i.operands[0], Value(votes, "i32", True))
+        e.write(i.operands[0], votes)
         return
-    every = e.let(f"icmp eq i32 {votes}, {members}")
-    some = e.let(f"icmp ne i32 {votes}, 0")
-    none = e.let(f"icmp eq i32 {votes}, 0")
+    every = e.op("icmp eq {0}, {n1}", votes, members, elem="i1")
+    none = e.op("icmp eq {0}, {n1}", votes, e.literal(0, "i32"), elem="i1")
     if i.has("all"):
         result = every
     elif i.has("any"):
-        result = some
+        result = e.op("xor {0}, {n1}", none, Value("true", "i1", True))
     else:
-        result = e.let(f"or i1 {every}, {none}")
-    e.write(i.operands[0], Value(result, "i1", True))
-
-
-def _uniform_mask(e: Emitter, i: Instruction) -> bool:
-    return e.read(i.operands[2], "i32").uniform
+        result = e.op("or {0}, {n1}", every, none)
+    e.write(i.operands[0], result)
 
 
 @lowers("activemask")

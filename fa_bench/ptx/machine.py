@@ -244,7 +244,11 @@ def _diagnosis(compiled: CompiledKernel, worker: _Worker, code: int, memory: Mem
     if code == DEADLOCK:
         return f"Kernel {kernel.name}, CTA {cta}: deadlock; {_waiting(compiled, worker)}."
     kind = worker.field(c.FAULT_KIND)
-    instruction = kernel.instructions[min(worker.field(c.FAULT_SITE), len(kernel.instructions) - 1)]
+    site = worker.field(c.FAULT_SITE)
+    if kind == 4:
+        # Lanes met at the end of a basic block.
+        site = compiled.plan.blocks[site][1] - 1
+    instruction = kernel.instructions[min(site, len(kernel.instructions) - 1)]
     where = f"Kernel {kernel.name}, CTA {cta}, warp {worker.field(c.FAULT_WARP)}"
     what = f"{instruction.text!r} (PTX line {instruction.line})"
     if kind in (1, 2, 3):
@@ -253,7 +257,7 @@ def _diagnosis(compiled: CompiledKernel, worker: _Worker, code: int, memory: Mem
         text = f"{where}, lane {lane}: {what} accesses {size} bytes at {_place(kind, address, worker, memory)}"
         return f"{text}, which {FAULTS[kind]}."
     if kind == 4:
-        return f"{where}: the barrier {what} is reached by part of a warp."
+        return f"{where}: the barrier {what} {FAULTS[kind]}."
     return f"{where}: {FAULTS[kind]} at {what}."
 
 

@@ -150,6 +150,7 @@ def _kernel(text: str, entry: re.Match[str], start: int, stop: int, module_scope
     while body[position:].strip():
         statement = _STATEMENT.match(body, position)
         if statement is None:
+            line += body.count("\n", position, len(body) - len(body[position:].lstrip()))
             raise PtxError(f"PTX line {line}: cannot read {body[position:].strip().splitlines()[0]!r}.")
         begin = statement.end() - len(statement.group().lstrip())
         line += body.count("\n", position, begin)
@@ -169,7 +170,7 @@ def _kernel(text: str, entry: re.Match[str], start: int, stop: int, module_scope
                 _declare(scope, content, line)
             elif content and not content.startswith("."):
                 instructions.append(_instruction(content, line, source, scope, shared, param_names))
-            elif not content.startswith((".pragma", ".shared", ".loc")) and content:
+            elif not content.startswith((".pragma", ".shared", ".loc ")) and content:
                 raise UnsupportedInstruction(content, line)
         line += body.count("\n", begin, statement.end())
         position = statement.end()
@@ -191,7 +192,7 @@ def _params(text: str) -> tuple[Param, ...]:
         if not part:
             continue
         found = _PARAM.match(part)
-        if found is None:
+        if found is None or found["type"] not in TYPE_BITS:
             raise PtxError(f"Cannot read the kernel parameter {part!r}.")
         unit = TYPE_BITS[found["type"]] // 8
         align = int(found["align"] or unit)

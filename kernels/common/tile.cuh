@@ -31,7 +31,8 @@ __device__ __forceinline__ u32 chunk_offset(u32 row, u32 chunk) {
 
 // How lanes map to chunks when a tile is copied between global and shared memory: COLUMNS neighbouring lanes take
 // neighbouring chunks of one row, the next lanes the next rows. One warp instruction so covers 32 / COLUMNS
-// consecutive rows of COLUMNS · 16 bytes: where rows start on a sector, no sector is asked for twice.
+// consecutive rows of COLUMNS · 16 bytes: where rows start on a sector, no sector is asked for twice. The swizzle only
+// permutes chunks within COLUMNS, so that it concerns a lane's first chunk alone.
 template <int CHUNKS>
 struct CopyMap {
     // Largest power of two that divides CHUNKS, at most a warp.
@@ -58,8 +59,8 @@ __device__ __forceinline__ void copy_tile_async(u32 tile, const element* global,
             for (int group = 0; group < CHUNKS; group += COLUMNS) {
                 const int chunk = group + first_chunk;
                 const bool inside = row < rows && chunk * CHUNK_ELEMENTS < columns;
-                cp_async_cg_16(tile + chunk_offset<CHUNKS>(row, chunk), source + group * CHUNK_ELEMENTS,
-                               inside ? CHUNK_BYTES : 0);
+                const u32 offset = chunk_offset<CHUNKS>(row, first_chunk) + group * CHUNK_BYTES;
+                cp_async_cg_16(tile + offset, source + group * CHUNK_ELEMENTS, inside ? CHUNK_BYTES : 0);
             }
         }
         source += ROWS_PER_PASS * row_stride;
@@ -84,9 +85,9 @@ __device__ __forceinline__ void store_rows(element* global, i64 row_stride, u32 
 #pragma unroll
         for (int group = 0; group < CHUNKS; group += COLUMNS) {
             const int chunk = group + first_chunk;
-            const uint4 value = ld_shared_v4_b32(tile + chunk_offset<CHUNKS>(tile_row + row, chunk));
-            st_global_v4_b32(target + group * CHUNK_ELEMENTS, value,
-                             row < rows && chunk * CHUNK_ELEMENTS < columns);
+            const bool inside = row < rows && chunk * CHUNK_ELEMENTS < columns;
+            const u32 offset = chunk_offset<CHUNKS>(tile_row + row, first_chunk) + group * CHUNK_BYTES;
+            st_global_v4_b32(target + group * CHUNK_ELEMENTS, ld_shared_v4_b32(tile + offset), inside);
         }
         target += ROWS_PER_PASS * row_stride;
     }
@@ -94,11 +95,12 @@ __device__ __forceinline__ void store_rows(element* global, i64 row_stride, u32 
 
 #if !defined(ELEMENT_FP32)
 
-// mma fragments of 16-bit tiles. `row` (a multiple of 8) and `chunk` (even, known at compile time) are the tile
-// coordinates of the fragment's top left corner; a chunk is 8 elements, so k advances by two chunks per mma.
+// mma fragments of 16-bit tiles. `row` (a multiple of 8) and `chunk` are the tile coordinates of the fragment's top
+// left corner; a chunk is 8 elements, so k advances by two chunks per mma.
 
-// chunk_offset(row + lane_row, chunk + lane_chunk), split so that what depends on the lane is computed once: the
-// swizzle of the row is the lane row's, and the chunk enters as one XOR with a constant and one constant offset.
+// chunk_offset(row + lane_row, chunk + lane_chunk) for chunks that share no bit with lane_chunk, split so that what
+// depends on the lane is computed once: the row's swizzle is the lane row's, and `chunk` (known at compile time)
+// enters as one XOR with a constant and one constant offset.
 template <int CHUNKS>
 __device__ __forceinline__ u32 fragment_offset(int row, int chunk, int lane_row, int lane_chunk) {
     constexpr int PERIOD = CHUNKS % 8 == 0 ? 8 : 4;
@@ -132,9 +134,9 @@ __device__ __forceinline__ void load_b_trans(u32 (&b)[4], u32 tile, int row, int
 template <int CHUNKS>
 __device__ __forceinline__ void store_accumulator(u32 tile, int row, int chunk, const float (&d)[4]) {
     const int lane = threadIdx.x % WARP_SIZE;
-    const u32 column_bytes = lane % 4 * 4;
-    st_shared_b32(tile + chunk_offset<CHUNKS>(row + lane / 4, chunk) + column_bytes, pack(d[0], d[1]));
-    st_shared_b32(tile + chunk_offset<CHUNKS>(row + lane / 4 + 8, chunk) + column_bytes, pack(d[2], d[3]));
+    const u32 upper = fragment_offset<CHUNKS>(row, chunk, lane / 4, 0) + lane % 4 * 4;
+    st_shared_b32(tile + upper, pack(d[0], d[1]));
+    st_shared_b32(tile + upper + 8 * CHUNKS * CHUNK_BYTES, pack(d[2], d[3]));
 }
 
 #endif  // !ELEMENT_FP32

@@ -32,8 +32,8 @@ static_assert(BLOCK_M % (16 * NUM_WARPS) == 0, "each warp owns a multiple of 16 
 constexpr int GROUPS = 2 * M_TILES;
 constexpr int OWNED = (GROUPS + 3) / 4;
 
-// Strides are in elements; head_dim is contiguous.
-extern "C" __global__ void __launch_bounds__(THREADS)
+// Strides are in elements; head_dim is contiguous. The 1 tells ptxas not to spill for the sake of more CTAs per SM.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 flash1_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
            const element* __restrict__ K,  // [batch, heads_kv, seq_kv, head_dim]
            const element* __restrict__ V,  // [batch, heads_kv, seq_kv, head_dim]

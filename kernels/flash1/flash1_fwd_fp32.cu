@@ -29,8 +29,8 @@ static_assert(BLOCK_M % (LANES_Y * NUM_WARPS) == 0, "each warp owns a multiple o
 // up to 32 consecutive rows.
 constexpr int OWNED = (ROW_TILE + LANES_X - 1) / LANES_X;
 
-// Strides are in elements; head_dim is contiguous.
-extern "C" __global__ void __launch_bounds__(THREADS)
+// Strides are in elements; head_dim is contiguous. The 1 tells ptxas not to spill for the sake of more CTAs per SM.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 flash1_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
            const element* __restrict__ K,  // [batch, heads_kv, seq_kv, head_dim]
            const element* __restrict__ V,  // [batch, heads_kv, seq_kv, head_dim]

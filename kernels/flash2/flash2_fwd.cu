@@ -186,10 +186,10 @@ flash2_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
 #pragma unroll
                 for (int n = 0; n < N_TILES; n++)
 #pragma unroll
-                    for (int i = 2 * half; i < 2 * half + 2; i++) {
+                    for (int i = 2 * half; i < 2 * half + 2; i++)
                         s[m][n][i] = exponential(s[m][n][i], scale_log2, shifted);
-                        row.sum += s[m][n][i];
-                    }
+#pragma unroll
+                for (int n = 0; n < N_TILES; n++) row.sum += s[m][n][2 * half] + s[m][n][2 * half + 1];
             }
 
         // O += P·V: two neighbouring accumulators of S are, packed, the A fragment of 16 columns of P.

@@ -24,8 +24,7 @@ constexpr int ROW_TILE = ROWS / LANES_Y;      // micro-tile of a lane: rows,
 constexpr int CHUNK_TILE = CHUNKS / LANES_X;  // chunks of O
 static_assert(BLOCK_M % (LANES_Y * NUM_WARPS) == 0, "each warp owns a multiple of 4 rows of P");
 
-// Strides are in elements; head_dim is contiguous. The 1 lets ptxas have all registers: left to itself it spills some to
-// fit a third CTA of 256 threads on an SM.
+// Strides are in elements; head_dim is contiguous. The 1 tells ptxas not to spill for the sake of more CTAs per SM.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 standard_pv(const element* __restrict__ P,  // [batch, heads_q, seq_q, pitch], contiguous
             const element* __restrict__ V,  // [batch, heads_kv, seq_kv, head_dim]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import types
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -420,6 +423,46 @@ def test_refusals(any_gpu: Gpu) -> None:
     # The device itself is asked too: a target GPU may have been named that is another one.
     with pytest.raises(Unsupported, match=r"attend needs 100000 bytes .* has 99999"):
         make(cupy).run(CASE, any_gpu)
+
+
+def test_torch_runs_on_the_same_stream(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy, entered, peaks = FakeCupy(), [], []
+
+    @contextmanager
+    def on_stream(stream: tuple[int, str]) -> Iterator[None]:
+        entered.append(stream)
+        yield
+        entered.pop()
+
+    def attention(case: Case, inputs: Any, device: str) -> Any:
+        assert entered == [(77, "cuda:1")] and device == "cuda:1"  # 77 is the pointer of CuPy's stream
+
+        def attend() -> Any:
+            assert entered == [(77, "cuda:1")]
+            cupy.say("attend", cupy.stream)
+            return attention_fp64(inputs["Q"], inputs["K"], inputs["V"], case.shape)
+
+        return attend
+
+    torch = SimpleNamespace(
+        cuda=SimpleNamespace(
+            is_available=lambda: True, empty_cache=lambda: None, reset_peak_memory_stats=peaks.append,
+            memory_allocated=lambda device: 100, max_memory_allocated=lambda device: 900,
+            ExternalStream=lambda pointer, device: (pointer, device), stream=on_stream,
+        )
+    )  # fmt: skip
+    impls = SimpleNamespace(TorchAttention=attention, to_numpy=lambda x: x.astype(np.float32))
+    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "fa_bench.backends.torch_impls", impls)  # type: ignore[arg-type]
+    result = make(cupy).run(Case("torch-math", CASE.shape, "fp32"), any_gpu)
+    floor = ["flush", "event", "empty", "event"]
+    assert cupy.log == [*floor, *["attend"] * 3, *["flush", "event", "attend", "event"] * 3, "release"]
+    assert result.verification is not None and result.verification.passed, result.verification
+    assert (result.mem_peak_bytes, result.mem_source, peaks) == (800, "torch", ["cuda:1"])
+    assert result.resources is None
+    torch.cuda.is_available = lambda: False
+    with pytest.raises(Unsupported, match="no CUDA support"):
+        make(FakeCupy()).run(Case("torch-math", CASE.shape, "fp32"), any_gpu)
 
 
 def test_the_compiler_follows_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fa_bench.ptx.interpreter.state import INT, LANES, UINT, Copy, Lanes, Step, semantic
-from fa_bench.ptx.program import Imm, Operand, Reg, Vec
+from fa_bench.ptx.program import Operand, Reg, Vec
 
 
 def _items(operand: Operand) -> tuple[Operand, ...]:
@@ -73,8 +73,7 @@ def copy_async(step: Step) -> None:
 
     What the source size leaves of the copy is zero. A source size of 0 does not access global memory.
     """
-    size_operand = step.instruction.operands[2]
-    size = int(size_operand.value) if isinstance(size_operand, Imm) else step.uniform(2)
+    size = step.constant(2)
     if size not in (4, 8, 16):
         raise step.fault(f"a copy has 4, 8 or 16 bytes, not {size}")
     sizes = [int(s) for s in _source_sizes(step, size)]
@@ -100,7 +99,7 @@ def commit_group(step: Step) -> None:
 @semantic("cp.async.wait_group")
 def wait_group(step: Step) -> None:
     """All but the N youngest groups of each active lane arrive."""
-    _arrive(step, keep=step.uniform(0))
+    _arrive(step, keep=step.constant(0))
 
 
 @semantic("cp.async.wait_all")

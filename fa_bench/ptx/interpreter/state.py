@@ -138,6 +138,13 @@ class Step:
             return [operand.offset] * LANES
         return [(int(base) + operand.offset) % 2**64 for base in self.value(operand.base, "u64")]
 
+    def constant(self, k: int) -> int:
+        """Operand ``k``, which must be an integer immediate."""
+        operand = self.instruction.operands[k]
+        if not (isinstance(operand, Imm) and isinstance(operand.value, int)):
+            raise self.fault(f"operand {k + 1} must be an integer constant")
+        return operand.value
+
     def uniform(self, k: int) -> int:
         """Operand ``k``, which must be the same 32-bit number in all active lanes."""
         values = {int(v) for v in self.read(k, "u32")[self.on]}

@@ -1,0 +1,89 @@
+"""``fa-bench check``: the grid, its order, and that it can fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from fa_bench.cases import Case
+from fa_bench.compiler import nvrtc_available
+
+
+def test_the_whole_grid_passes_and_is_complete(cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    backend = emulator()
+    fakes(backend)
+    ran = cli("check")
+    assert ran.code == 0
+    grid = {
+        (case.impl, case.dtype, case.shape.head_dim, case.shape.seq_q, case.shape.seq_kv, case.shape.causal)
+        for case in backend.ran
+    }
+    # 3 kernels x 3 types x 4 head dimensions x 4 lengths x mask on and off.
+    assert len(grid) == 3 * 3 * 4 * 4 * 2
+    assert {(case.shape.heads_q, case.shape.heads_kv) for case in backend.ran} == {(8, 2)}
+    assert ran.out.count("pass") == 1 + 9  # a column's title and a line per kernel and type
+    assert max(map(len, ran.out.splitlines())) <= 80
+
+
+def test_cheap_cases_come_first(cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    backend = emulator()
+    fakes(backend)
+    cli("check", "--impl", "flash2")
+    assert backend.ran[0].shape.seq_q == 1
+    last = backend.ran[-1]
+    assert (last.shape.seq_q, last.shape.head_dim, last.dtype) == (1000, 256, "fp32")
+
+
+def test_every_slice_is_run(
+    cli: Callable, fakes: Callable, emulator: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fa_bench import backends
+
+    asked: list[dict[str, object]] = []
+    fakes(emulator())
+    fake_open = backends.open_backend
+    monkeypatch.setattr(backends, "open_backend", lambda name, **how: asked.append(how) or fake_open(name))
+    cli("check", "--seq", "1", "--impl", "flash2", "--jobs", "3")
+    assert asked == [{"jobs": 3, "all_slices": True}]
+
+
+@pytest.mark.parametrize("fault", [{"wrong": True}, {"extra_bytes": 32}])
+def test_a_failure_is_said_and_the_code_is_1(fault: dict, cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    fakes(emulator(**fault))
+    ran = cli("check", "--seq", "1", "--impl", "flash2", "--dtype", "fp16", "--head-dim", "64", "--quiet")
+    assert ran.code == 1
+    assert ran.err.count("FAIL flash2") == 2
+    assert "FAIL" in ran.out
+
+
+def test_an_exception_is_a_failure(cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    def broken(case: Case) -> None:
+        raise ValueError("a defect\nin two lines")
+
+    fakes(emulator(on_run=broken))
+    ran = cli("check", "--seq", "1", "--impl", "flash2", "--dtype", "fp16", "--head-dim", "64", "--no-causal")
+    assert ran.code == 1
+    assert "error. ValueError: a defect in two lines" in ran.err
+
+
+def test_heads_alone_mean_as_many_kv_heads(cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    backend = emulator()
+    fakes(backend)
+    cli("check", "--heads", "3", "--seq", "5x7", "--impl", "flash2", "--dtype", "fp16", "--head-dim", "8", "--causal")
+    assert [(c.shape.heads_q, c.shape.heads_kv, c.shape.seq_q, c.shape.seq_kv) for c in backend.ran] == [(3, 3, 5, 7)]
+
+
+def test_json_says_whether_it_passed(cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    fakes(emulator())
+    document = json.loads(cli("check", "--seq", "1", "--impl", "flash2", "--format", "json").out)
+    assert (document["schema"], document["passed"]) == (1, True)
+    assert len(document["records"]) == 3 * 4 * 2
+
+
+@pytest.mark.skipif(nvrtc_available() is not None, reason=f"no compiler: {nvrtc_available()}")
+def test_on_the_real_emulator(cli: Callable) -> None:
+    ran = cli("check", "--impl", "flash2", "--seq", "33x65", "--head-dim", "40", "--dtype", "fp16", "--causal")
+    assert ran.code == 0, ran.err
+    assert "1/1" in ran.out

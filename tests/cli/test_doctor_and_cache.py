@@ -1,0 +1,160 @@
+"""``doctor``, ``cache``, ``gpus`` and ``kernels``: short commands, each in every format that matters."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fa_bench.cli import probes
+from fa_bench.cli.probes import Finding
+from fa_bench.compiler import nvrtc_available
+
+needs_nvrtc = pytest.mark.skipif(nvrtc_available() is not None, reason=f"no compiler: {nvrtc_available()}")
+
+
+@pytest.fixture
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("FA_BENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def findings(monkeypatch: pytest.MonkeyPatch, *found: Finding) -> None:
+    monkeypatch.setattr(probes, "PROBES", tuple((f.subject, lambda f=f: f) for f in found))
+
+
+def test_doctor_looks_at_everything(cli: Callable, own_cache: Path) -> None:
+    ran = cli("doctor", "--format", "json")
+    subjects = [finding["subject"] for finding in json.loads(ran.out)]
+    assert subjects == [
+        "Python", "CPU", "emulator", "NVRTC", "driver", "CuPy", "GPU", "ncu", "torch", "terminal", "cache",
+    ]  # fmt: skip
+    assert ran.code == 0, ran.out
+
+
+def test_doctor_fits_80_columns(cli: Callable, own_cache: Path) -> None:
+    assert max(map(len, cli("doctor").out.splitlines())) <= 80
+
+
+def test_what_is_missing_is_no_failure_and_has_advice(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    findings(monkeypatch, Finding("torch", "missing", "not installed", "pip install torch"))
+    ran = cli("doctor")
+    assert ran.code == 0
+    assert "pip install torch" in ran.out
+    assert "io-model --no-measure" in ran.err
+
+
+def test_what_is_broken_is_a_failure(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    findings(monkeypatch, Finding("NVRTC", "broken", "it crashed", "reinstall"))
+    assert cli("doctor").code == 1
+
+
+def test_a_probe_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode() -> Finding:
+        raise OSError("two\nlines")
+
+    monkeypatch.setattr(probes, "PROBES", (("thing", explode),))
+    (finding,) = probes.examine()
+    assert (finding.subject, finding.state, finding.detail) == ("thing", "broken", "OSError: two lines")
+
+
+def test_no_nvrtc_and_no_packages_are_ordinary(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fa_bench import compiler
+
+    monkeypatch.setattr(compiler, "nvrtc_available", lambda: "NVRTC is not installed.")
+    monkeypatch.setattr(probes, "_version", lambda package: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    for probe in (probes.nvrtc, probes.emulator, probes.cupy, probes.torch, probes.ncu):
+        finding = probe()
+        assert finding.state == "missing"
+        assert finding.advice
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (("GPU", "NVRTC", "emulator"), "timed on the GPU"),
+        (("NVRTC", "emulator"), "bytes are counted"),
+        (("emulator",), "NumPy and torch"),
+    ],
+)
+def test_doctor_ends_with_what_can_be_done(
+    found: tuple[str, ...], said: str, cli: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    findings(monkeypatch, *(Finding(subject, "ok", "") for subject in found))
+    assert said in cli("doctor").err
+
+
+def test_the_caches_are_shown_and_emptied(cli: Callable, own_cache: Path) -> None:
+    entry = own_cache / "kernels" / "x"
+    entry.parent.mkdir(parents=True)
+    entry.write_text("1234")
+    shown = {row["cache"]: row for row in json.loads(cli("cache", "--format", "json").out)}
+    assert (shown["kernels"]["folder"], shown["kernels"]["entries"], shown["kernels"]["nbytes"]) == (
+        str(own_cache / "kernels"),
+        1,
+        4,
+    )
+    assert sum(row["entries"] for row in shown.values()) == 1
+    assert str(own_cache) in "".join(cli("cache").out.split())
+    ran = cli("cache", "clear")
+    assert ran.code == 0
+    assert "Removed 1 entries." in ran.err
+    assert not entry.exists()
+
+
+def test_gpus_as_table_and_data(cli: Callable) -> None:
+    ran = cli("gpus")
+    assert ran.code == 0
+    assert max(map(len, ran.out.splitlines())) <= 80
+    rows = list(csv.DictReader(io.StringIO(cli("gpus", "--format", "csv").out)))
+    a100 = next(row for row in rows if row["slug"] == "a100-sxm-80")
+    assert (a100["sm_count"], a100["compute_capability"], a100["smem_per_block_bytes"]) == ("108", "8.0", "166912")
+    assert "| a100-sxm-80 |" in cli("gpus", "--format", "md").out
+
+
+def test_one_gpu_with_its_sources(cli: Callable) -> None:
+    ran = cli("gpus", "NVIDIA A100-SXM4-80GB")
+    assert "8.0 (sm_80)" in ran.out
+    assert "sources" in ran.out
+    assert json.loads(cli("gpus", "a100", "--format", "json").out)["slug"] == "a100-sxm-80"
+
+
+@needs_nvrtc
+def test_kernels_on_a_gpu_that_is_not_here(cli: Callable, own_cache: Path) -> None:
+    ran = cli("kernels", "--impl", "flash2", "--block", "64x64", "--gpu", "rtx-4090", "--format", "json")
+    assert ran.code == 0
+    (row,) = json.loads(ran.out)
+    # Q 64 rows and one stage of K and V, 64 rows each: 192 rows of 64 halves.
+    assert (row["gpu"], row["kernel"], row["smem_bytes"]) == ("rtx-4090", "flash2_fwd", 192 * 64 * 2)
+    assert row["registers"] > 0
+    assert row["blocks_per_sm"] >= 1
+    table = cli("kernels", "--impl", "flash2", "--block", "64x64", "--gpu", "rtx-4090")
+    assert max(map(len, table.out.splitlines())) <= 80
+
+
+def test_kernels_without_a_compiler_is_exit_code_3(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fa_bench import nvrtc
+    from fa_bench.errors import DeviceUnavailable
+
+    def absent(major: int | None = None) -> None:
+        raise DeviceUnavailable("The CUDA compiler NVRTC 13 or 12 is not installed.", hint="Install it.")
+
+    monkeypatch.setattr(nvrtc, "load", absent)
+    ran = cli("kernels")
+    assert ran.code == 3
+    assert ran.err.startswith("Error: The CUDA compiler")
+
+
+@needs_nvrtc
+def test_a_kernel_that_cannot_be_is_said(cli: Callable, own_cache: Path) -> None:
+    # fp32 at D = 256, 64 rows of Q and two stages of 64 rows of K and V: 320 rows of 1 KiB, more than 163 KiB.
+    ran = cli(
+        "kernels", "--impl", "flash2", "--block", "64x64", "--stages", "2", "--head-dim", "256", "--dtype", "fp32"
+    )
+    assert ran.code == 0
+    assert "320 KiB" in ran.err

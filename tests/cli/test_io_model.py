@@ -1,0 +1,104 @@
+"""``fa-bench io-model``: equal and unequal counts, prediction alone, the derivation; once on the real emulator."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+
+import pytest
+
+from fa_bench.cases import Case
+from fa_bench.compiler import nvrtc_available
+from fa_bench.errors import KernelFault
+
+
+def test_equal_counts_are_exit_code_0(cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    fakes(emulator())
+    ran = cli("io-model", "--seq", "1k", "--block", "64x64")
+    assert ran.code == 0
+    lines = ran.out.splitlines()
+    assert "flash2 64x64/1, 1k fp16 D=64 full bhsd B=1 H=1" in lines
+    # Q: 1024 rows of 128 bytes, read once. K: by each of 1024 / 64 = 16 tiles of Q.
+    assert "flash2_fwd  Q       read       131,072     131,072           0" in lines
+    assert "flash2_fwd  K       read     2,097,152   2,097,152           0" in lines
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_differing_byte_is_exit_code_1_and_shown(cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    fakes(emulator(extra_bytes=-32))
+    ran = cli("io-model", "--seq", "1k", "--impl", "flash2", "--block", "64x64", "--quiet")
+    assert ran.code == 1
+    assert "flash2_fwd  Q       read       131,072     131,040         -32" in ran.out
+    assert "the bytes counted are not those predicted" in ran.err
+    document = json.loads(cli("io-model", "--seq", "1k", "--impl", "flash2", "--format", "json").out)
+    assert document["equal"] is False
+    assert [line["difference_bytes"] for line in document["cases"][0]["traffic"]] == [-32, 0, 0, 0, 0]
+
+
+def test_a_fault_is_exit_code_1(cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    def fault(case: Case) -> None:
+        raise KernelFault("Lane 7 reads outside every buffer.")
+
+    fakes(emulator(on_run=fault))
+    ran = cli("io-model", "--seq", "16", "--impl", "flash2")
+    assert ran.code == 1
+    assert "Lane 7 reads outside every buffer." in ran.err
+
+
+def test_prediction_alone_opens_no_device(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fa_bench import backends
+
+    monkeypatch.setattr(backends, "resolve_device", lambda device: pytest.fail("a device was asked for"))
+    ran = cli("io-model", "--seq", "1k", "--no-measure", "--format", "json")
+    assert ran.code == 0
+    document = json.loads(ran.out)
+    assert document["equal"] is None
+    assert {case["impl"] for case in document["cases"]} == {"standard", "flash1", "flash2"}
+    assert {line["counted_bytes"] for case in document["cases"] for line in case["traffic"]} == {None}
+
+
+def test_ratio_and_paper(cli: Callable) -> None:
+    ran = cli("io-model", "--seq", "1k", "--block", "64x64", "--no-measure", "--format", "json")
+    cases = {case["impl"]: case for case in json.loads(ran.out)["cases"]}
+    # FlashAttention-2, Tr = 16: 2·1024·64 + 16·2·1024·64 + 1024 = 2,229,248 elements of two bytes.
+    assert cases["flash2"]["paper"]["bytes"] == 2 * 2_229_248
+    # Standard attention: 4·1024² + 4·1024·64 = 4,456,448 elements.
+    assert cases["standard"]["paper"]["bytes"] == 2 * 4_456_448
+    assert cases["standard"]["standard_ratio"] == 1
+    assert cases["flash2"]["standard_ratio"] == cases["standard"]["total_bytes"] / cases["flash2"]["total_bytes"]
+    # Theorem 2 with M = 163 KiB: 1024²·64²/83456 elements with M in elements, half of it with M in bytes.
+    assert cases["flash1"]["paper"]["theorem2_sram_bytes"] == 163 * 1024
+    assert cases["flash1"]["paper"]["theorem2_bytes"] == round(2 * 1024**2 * 64**2 / 83456)
+    assert cases["flash1"]["paper"]["theorem2_bytes_m_in_bytes"] == round(1024**2 * 64**2 / 83456)
+
+
+def test_csv_has_a_row_per_tensor_and_direction(cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    fakes(emulator())
+    ran = cli("io-model", "--seq", "64", "--impl", "flash2", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(ran.out)))
+    assert [(row["tensor"], row["op"]) for row in rows] == [
+        ("Q", "read"), ("K", "read"), ("V", "read"), ("O", "write"), ("LSE", "write"),
+    ]  # fmt: skip
+    assert {row["source"] for row in rows} == {"emulated"}
+
+
+def test_explain_prints_the_derivation_of_the_first_shape(cli: Callable) -> None:
+    ran = cli("io-model", "--seq", "1k,2k", "--impl", "flash2", "--block", "64x64", "--explain")
+    assert ran.code == 0
+    assert ran.out.splitlines()[0] == "flash2 64x64/1, 1k fp16 D=64 full bhsd B=1 H=1"
+    assert "131072" in ran.out
+    assert "1 more cases are not explained" in ran.err
+    for fmt in ("json", "csv", "md"):
+        assert "131072" in cli("io-model", "--seq", "1k", "--impl", "flash2", "--explain", "--format", fmt).out
+
+
+@pytest.mark.skipif(nvrtc_available() is not None, reason=f"no compiler: {nvrtc_available()}")
+def test_on_the_real_emulator(cli: Callable) -> None:
+    line = "io-model --impl flash2 --seq 100 --head-dim 40 --heads 3 --kv-heads 1 --causal --format json"
+    ran = cli(*line.split())
+    assert ran.code == 0, ran.err
+    document = json.loads(ran.out)
+    assert document["equal"] is True
+    assert [case["source"] for case in document["cases"]] == ["emulated"]
