@@ -14,9 +14,9 @@ from fa_bench.units import format_bytes
 CHUNK_BYTES: Final = 16
 WARP_SIZE: Final = 32
 
-#: Registers per thread that accumulators may take beside all else without spills, and beyond which the accumulators
-#: alone can't stay in the 255 registers of a thread.
-REGISTER_BUDGET: Final = 192
+#: Registers per thread that accumulators may take beside all else without spills (found by compiling), and beyond
+#: which the accumulators alone can't stay in the 255 registers of a thread.
+REGISTER_BUDGET: Final = 176
 REGISTER_LIMIT: Final = 232
 
 #: CTAs of a grid's x axis.

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _STYLES: Final[Mapping[str, str]] = {
     "ok": "green",
     "pass": "green",
-    "yes": "green",
     "skipped": "yellow",
     "unsupported": "yellow",
     "oom": "yellow",
@@ -34,6 +33,7 @@ _STYLES: Final[Mapping[str, str]] = {
     "error": "bold red",
     "wrong_result": "bold red",
     "invalid_timing": "bold red",
+    "differs": "bold red",
     "FAIL": "bold red",
 }
 

@@ -70,17 +70,15 @@ def emulator() -> Finding:
 def nvrtc() -> Finding:
     """The CUDA compiler and its headers, by compiling a kernel of ours."""
     from fa_bench import algorithms, compiler
+    from fa_bench import nvrtc as library
     from fa_bench.cases import AttentionShape, Case
+    from fa_bench.errors import DeviceUnavailable
     from fa_bench.model import gpus
 
-    absent = compiler.nvrtc_available()
-    if absent is not None:
-        advice = (
-            "Kernels need Linux or Windows."
-            if sys.platform == "darwin"
-            else "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt"
-        )
-        return Finding("NVRTC", "missing", absent, advice)
+    try:
+        library.load()
+    except DeviceUnavailable as error:
+        return Finding("NVRTC", "missing", error.message, error.hint or "Kernels need Linux or Windows.")
     flash2 = algorithms.get("flash2")
     case = Case("flash2", AttentionShape(1, 1, 1, 64, 64, 64))
     gpu = next(gpu for gpu in gpus.all_gpus() if gpu.sm == _PROBE_SM)

@@ -21,8 +21,8 @@ constexpr int N_TILES = BLOCK_N / 8;
 constexpr int K_STEPS = DIM / 16;
 static_assert(BLOCK_M % (16 * NUM_WARPS) == 0, "each warp owns a multiple of 16 rows of Q");
 
-// Strides are in elements; head_dim is contiguous.
-extern "C" __global__ void __launch_bounds__(THREADS)
+// Strides are in elements; head_dim is contiguous. The 1 tells ptxas not to spill for the sake of more CTAs per SM.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 standard_scores(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
                 const element* __restrict__ K,  // [batch, heads_kv, seq_kv, head_dim]
                 element* __restrict__ S,        // [batch, heads_q, seq_q, pitch], contiguous

@@ -63,9 +63,13 @@ def test_a_probe_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_no_nvrtc_and_no_packages_are_ordinary(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fa_bench import compiler
+    from fa_bench import nvrtc
+    from fa_bench.errors import DeviceUnavailable
 
-    monkeypatch.setattr(compiler, "nvrtc_available", lambda: "NVRTC is not installed.")
+    def absent() -> None:
+        raise DeviceUnavailable("NVRTC is not installed.", hint="Install it.")
+
+    monkeypatch.setattr(nvrtc, "load", absent)
     monkeypatch.setattr(probes, "_version", lambda package: None)
     monkeypatch.setattr("shutil.which", lambda name: None)
     for probe in (probes.nvrtc, probes.emulator, probes.cupy, probes.torch, probes.ncu):
