@@ -1,5 +1,5 @@
-// Standard attention, 3 of 3: O = P·V, fp16 and bf16 on tensor cores. One CTA per BLOCK_M rows of O, so that P is read
-// once.
+// Standard attention, 3 of 3: O = P·V, fp16 and bf16 on tensor cores. One CTA per BLOCK_M rows of O, so that P is
+// read once.
 //
 //   shared memory   P [STAGES][BLOCK_M, BLOCK_N] | V [STAGES][BLOCK_N, DIM], swizzled (tile.cuh); O at the end
 //   warps           split along the rows of P

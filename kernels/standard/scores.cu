@@ -1,10 +1,11 @@
 // Standard attention, 1 of 3: S = scale · Q·Kᵀ, masked, fp16 and bf16 on tensor cores. One CTA per tile of S.
 //
-//   shared memory   Q [BLOCK_M, DIM] | K [BLOCK_N, DIM], swizzled (tile.cuh); then, in their place, S [BLOCK_M, BLOCK_N]
+//   shared memory   Q [BLOCK_M, DIM] | K [BLOCK_N, DIM], swizzled (tile.cuh); then, in their place, the tile of S
 //   warps           split along the rows of Q
 //
 // All of S is written, also what a causal mask hides (as -inf): the baseline knows no shortcut. Rows of S are written
-// in whole 16-byte chunks; the padding in a row's last chunk is masked like a key beyond the end.
+// in whole 16-byte chunks; the padding in a row's last chunk is masked like a key beyond the end. In fp16 a score
+// beyond 65,504 becomes infinite, as in any baseline that stores S in the element type.
 //
 // Compile-time: BLOCK_M, BLOCK_N, DIM (head_dim rounded up to 32, 64, 96, 128, 192 or 256), NUM_WARPS, CAUSAL.
 #include "../common/softmax.cuh"

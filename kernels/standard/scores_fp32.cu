@@ -2,9 +2,9 @@
 //
 //   shared memory   Q [BLOCK_M, DIM] | K [BLOCK_N, DIM], swizzled (tile.cuh)
 //   warps           split along the rows of Q
-//   lanes           4 (rows) x 8 (columns): lane (y, x) owns rows 4i + y of its warp and columns 8j + x of S. A 128-bit
-//                   shared load is, per phase of eight lanes, one row of Q (a broadcast) or eight rows of K at one chunk;
-//                   a store is four rows of one whole sector each
+//   lanes           4 (rows) x 8 (columns): lane (y, x) owns rows 4i + y of its warp and columns 8j + x of S. A
+//                   128-bit shared load is, per phase of eight lanes, one row of Q (a broadcast) or eight rows of K
+//                   at one chunk; a store is four rows of one whole sector each
 //
 // Compile-time parameters as in scores.cu.
 #include "../common/predicated.cuh"

@@ -78,6 +78,40 @@ def test_no_nvrtc_and_no_packages_are_ordinary(monkeypatch: pytest.MonkeyPatch) 
         assert finding.advice
 
 
+class FakeNvml:
+    """An NVIDIA driver that supports CUDA 12."""
+
+    def unavailable(self) -> None:
+        return None
+
+    def driver_version(self) -> str:
+        return "550.54"
+
+    def ask(self, function: str) -> int:
+        assert function == "nvmlSystemGetCudaDriverVersion_v2"
+        return 12040
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_driver_asks_for_the_cuda_packages_of_its_major(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fa_bench import nvrtc
+    from fa_bench.measure import nvml
+
+    monkeypatch.setattr(nvml, "Nvml", FakeNvml)
+    monkeypatch.setattr(probes, "_version", lambda package: None)
+    assert probes.cupy().advice == "pip install 'fa-bench[cuda12]'"
+
+    newest = {None: None, 13: None, 12: "NVRTC 12 is not installed."}
+    monkeypatch.setattr(nvrtc, "unavailable", lambda major=None: newest[major])
+    found = probes.driver()
+    assert (found.state, found.detail) == ("ok", "550.54, CUDA 12")
+    assert found.advice == "NVRTC is newer than the driver: pip install 'fa-bench[cuda12]'"
+    monkeypatch.setattr(nvrtc, "unavailable", lambda major=None: None)
+    assert probes.driver().advice == ""
+
+
 @pytest.mark.parametrize(
     ("found", "said"),
     [
