@@ -32,6 +32,7 @@ from fa_bench.algorithms.tiles import (
     refusal,
     resolve_warps,
     resolved_tile,
+    row_sizes,
 )
 from fa_bench.cases import Case, Tile
 from fa_bench.model.gpu import Gpu
@@ -191,9 +192,7 @@ class Flash2:
         a mask are seq_q · seq_kv · head_dim · itemsize · 2 / block_m: the papers' N²d/M with M = block_m · d.
         """
         return tuple(
-            TensorBytes(KERNEL, tensor, op, sectors * SECTOR_BYTES)
-            for (tensor, op), sectors in _sectors(case).items()
-            if sectors
+            TensorBytes(KERNEL, tensor, op, sectors * SECTOR_BYTES) for (tensor, op), sectors in _sectors(case).items()
         )
 
     def work(self, case: Case) -> Work:
@@ -226,13 +225,12 @@ class Flash2:
         }
         lines = [
             f"flash2, tile {tile}, {tile.num_warps} warps: T = ceil({shape.seq_q}/{tile.block_m}) = {plan.q_blocks} "
-            f"Q tiles in each of {shape.slices} slices.",
-            f"A row has {shape.head_dim} x {case.itemsize} = {shape.head_dim * case.itemsize} bytes; the next is "
-            f"{q.strides[2] * case.itemsize} (Q, O) or {k.strides[2] * case.itemsize} (K, V) bytes further.",
+            f"Q tiles per slice; slices: {shape.slices}.",
+            row_sizes(case, self.program(case)),
             f"A warp instruction copies {plan.copy.group_rows} rows x {plan.copy.column_bytes} bytes; "
             "σ(n) = sectors of a slice's first n rows.",
             f"Slices start, in bytes within a sector: {_phases(q)} (Q, O); {_phases(k)} (K, V).",
-            f"A warp owns {plan.warp_rows} rows and writes their LSE 32 rows per instruction.",
+            f"A warp owns {plan.warp_rows} rows; its instructions cover LSE of {min(plan.warp_rows, WARP_SIZE)}.",
         ]
         for (tensor, op), n in _sectors(case).items():
             text = derivations[tensor, op]

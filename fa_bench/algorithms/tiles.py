@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from fa_bench.algorithms.base import Program
 from fa_bench.cases import Case, Tile
 from fa_bench.errors import UsageError
 from fa_bench.model.gpu import Gpu
@@ -40,6 +41,13 @@ def copy_access(tile_row_bytes: int) -> Access:
     chunks = tile_row_bytes // CHUNK_BYTES
     columns = min(chunks & -chunks, WARP_SIZE)
     return Access(WARP_SIZE // columns, columns * CHUNK_BYTES)
+
+
+def row_sizes(case: Case, program: Program) -> str:
+    """One line for ``explain``: how long rows of Q, K, V and O are and how far apart."""
+    q, k = (program.buffer(name).strides[2] * case.itemsize for name in ("Q", "K"))
+    row = f"{case.shape.head_dim} x {case.itemsize} = {case.shape.head_dim * case.itemsize}"
+    return f"Rows are {row} bytes, {q} (Q, O) and {k} (K, V) bytes apart."
 
 
 def resolved_tile(case: Case) -> Tile:
