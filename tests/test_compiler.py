@@ -213,6 +213,18 @@ def test_a_library_that_does_not_load_is_not_there(tmp_path: Path, monkeypatch: 
     assert nvrtc_available() is not None
 
 
+def test_the_built_ins_are_loaded_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVRTC opens them by bare name, which wheels of CUDA 13.0 alone do not resolve."""
+    monkeypatch.setattr(sys, "platform", "linux")
+    for name in ("libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc-builtins.alt.so.13.0"):
+        (tmp_path / name).touch()
+    loaded: list[str] = []
+    monkeypatch.setattr(nvrtc.ctypes, "CDLL", lambda name: loaded.append(Path(name).name))
+    monkeypatch.setattr(nvrtc, "_library_candidates", lambda major: [str(tmp_path / "libnvrtc.so.13")])
+    nvrtc._load_library(13)
+    assert loaded == ["libnvrtc-builtins.so.13.0", "libnvrtc.so.13"]
+
+
 @needs_nvrtc
 def test_an_option_that_the_compiler_does_not_know_is_named() -> None:
     with pytest.raises(CompileError, match="unrecognized option --no-such-option"):

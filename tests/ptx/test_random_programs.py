@@ -141,7 +141,6 @@ class Writer:
     random: random.Random
     lines: list[str] = field(default_factory=list)
     labels: int = 0
-    divergent: int = 0
     #: Pool of each result.
     results: list[str] = field(default_factory=list)
 
@@ -202,10 +201,12 @@ class Writer:
             self.lines.append(f"ld.{space}.{type_} {self.register(kind)}, [{row}+{offset}];")
 
     def some(self, chosen: list[Template]) -> None:
-        """Each of ``chosen``, with branches and loops around parts of them."""
+        """Each of ``chosen``, with branches and loops around parts of them (but not around warp-wide ones)."""
         while chosen:
             count = self.random.randint(1, 8)
             part, chosen = chosen[:count], chosen[count:]
+            self.block([t for t in part if t.row in TOGETHER])
+            part = [t for t in part if t.row not in TOGETHER]
             shape = self.random.random()
             self.labels += 1
             label = f"L{self.labels}"
@@ -233,18 +234,15 @@ class Writer:
                 )
 
     def inside(self, part: list[Template]) -> None:
-        self.divergent += 1
         if len(part) > 3:
             self.some(part)
         else:
             self.block(part)
             self.access()
-        self.divergent -= 1
 
     def block(self, part: list[Template]) -> None:
         for template in part:
-            if not (self.divergent and template.row in TOGETHER):
-                self.emit(template)
+            self.emit(template)
 
 
 CORNERS = {

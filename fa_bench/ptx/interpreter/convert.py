@@ -97,9 +97,8 @@ def encode(number: Number, fmt: Format, mode: str) -> int:
     if magnitude == 0:
         return sign
     least = 1 - fmt.bias
+    # Sources are integers and binary floats: the denominator is a power of two, so this is exactly floor(log2).
     exponent = max(magnitude.numerator.bit_length() - magnitude.denominator.bit_length(), least)
-    if exponent > least and magnitude < Fraction(2) ** exponent:
-        exponent -= 1
     steps = magnitude / Fraction(2) ** (exponent - fmt.mantissa)
     count = abs(rounded(-steps if number.negative else steps, mode))
     # A significand that rounds up to the next power of two carries into the exponent field.
