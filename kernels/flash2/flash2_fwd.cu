@@ -53,7 +53,7 @@ flash2_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
     const int m0 = q_block * BLOCK_M;
     const int q_rows = min(BLOCK_M, seq_q - m0);
     const int diagonal = seq_kv - seq_q;  // query i sees keys j <= i + diagonal
-    const int visible = CAUSAL ? max(0, min(seq_kv, m0 + q_rows + diagonal)) : seq_kv;
+    const int visible = CAUSAL ? max(0, m0 + q_rows + diagonal) : seq_kv;  // keys, to the last row
     const int kv_blocks = (visible + BLOCK_N - 1) / BLOCK_N;
 
     Q += batch * q_batch_stride + head * q_head_stride + m0 * q_row_stride;
