@@ -1,8 +1,8 @@
 # make sweep, make test: each sets up everything that it needs, once, in .venv.
 
-# What to sweep, what to pass to pytest, whether to install PyTorch and test its baselines too.
+# What to sweep, what to pass to pytest, and whether to install PyTorch and test its baselines too.
 SWEEP ?= --seq 512..16k
-PYTEST ?=
+PYTEST ?= -n auto
 TORCH ?= 0
 
 # 13, 12 or none; what the NVIDIA driver supports if empty.

@@ -178,18 +178,6 @@ __device__ __forceinline__ void st_shared_b32(u32 shared, u32 value) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(shared), "r"(value) : "memory");
 }
 
-__device__ __forceinline__ void st_shared_v4_b32(u32 shared, uint4 value) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(value.x), "r"(value.y), "r"(value.z),
-                 "r"(value.w)
-                 : "memory");
-}
-
-__device__ __forceinline__ void st_shared_v4_f32(u32 shared, float4 value) {
-    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "f"(value.x), "f"(value.y), "f"(value.z),
-                 "f"(value.w)
-                 : "memory");
-}
-
 // --- shuffles: all 32 lanes take part --------------------------------------------------------------------------
 
 __device__ __forceinline__ float shfl_sync_bfly(float value, int lane_mask) {

@@ -206,9 +206,13 @@ flash1_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
                     o[g / 2][d][g % 2 * 2] *= inverse;
                     o[g / 2][d][g % 2 * 2 + 1] *= inverse;
                 }
+                // Read before the selection: else the compiler may index `rows` by lane, in local memory.
+                const RowState row = rows[g];
 #pragma unroll
-                for (int i = 0; i < OWNED; i++)
-                    if (4 * i + lane % 4 == g) owned[i] = rows[g];
+                for (int i = 0; i < OWNED; i++) {
+                    owned[i].max = 4 * i + lane % 4 == g ? row.max : owned[i].max;
+                    owned[i].sum = 4 * i + lane % 4 == g ? row.sum : owned[i].sum;
+                }
             }
 
             if (!last) {  // 12, 13: O, l and m to HBM
