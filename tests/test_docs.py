@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,14 @@ def test_files_that_are_named_exist(document: str) -> None:
 
 def _exists(base: Path, name: str) -> bool:
     return any(base.glob(name)) if "*" in name else (base / name).exists()
+
+
+def test_extras_that_are_named_exist() -> None:
+    extras = tomllib.loads(text_of("pyproject.toml"))["project"]["optional-dependencies"]
+    texts = [text_of(document) for document in DOCUMENTS]
+    texts += [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")]
+    named = {name for text in texts for name in re.findall(r"(?:'\.|fa-bench)\[(\w+)\]", text)}
+    assert {"cuda12", "cuda13", "dev"} <= named <= set(extras)
 
 
 def test_the_recipes_name_files() -> None:
