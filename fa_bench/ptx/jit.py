@@ -23,7 +23,7 @@ from fa_bench.ptx import lower_arith, lower_memory, lower_warp, runtime, runtime
 from fa_bench.ptx.cfg import Block, Flow
 from fa_bench.ptx.emitter import Emitter
 from fa_bench.ptx.isa import UnsupportedInstruction
-from fa_bench.ptx.layout import BARRIER, DONE, FAULT, LANES, PARKED, STOPPED, Context, Queue, Warp
+from fa_bench.ptx.layout import BARRIER, DONE, FAULT, LANES, PARKED, RESCHEDULE, STOPPED, YIELD, Context, Queue, Warp
 from fa_bench.ptx.program import Instruction, Kernel
 
 __all__ = ["CONTROL_ROWS", "LOWERINGS", "CompiledKernel", "compile_kernel", "lower_memory", "lower_warp"]
@@ -265,7 +265,7 @@ class _Function:
                 f"  %{name} = load ptr, ptr %p.{name}, align 8",
             ]
         head += [
-            f"  %budget = getelementptr i8, ptr %ctx, i64 {Context.BUDGET}",
+            f"  %slice = getelementptr i8, ptr %ctx, i64 {Context.SLICE}",
             "  %queue = getelementptr i8, ptr %ws, i64 QUEUE_OFFSET",
             "  %live.0 = load i32, ptr %ws, align 4",
             "  store i32 %live.0, ptr %live, align 4",
@@ -274,7 +274,7 @@ class _Function:
             "  %resume = load i32, ptr %p.resume, align 4",
             "  switch i32 %resume, label %fault [ "
             + " ".join(f"i32 {k}, label %b{k}" for k in sorted(set(self.resume_points)))
-            + " ]",
+            + f" i32 {RESCHEDULE}, label %schedule ]",
         ]
         return "\n".join([*head, *body, "}", ""])
 
@@ -327,18 +327,17 @@ class _Function:
         """Jump from block ``source`` to ``target`` with the active lanes."""
         e = self.e
         if target <= source:
-            left = e.let("load i64, ptr %budget, align 8")
+            left = e.let("load i64, ptr %slice, align 8")
             left = e.let(f"sub i64 {left}, 1")
-            e.emit(f"store i64 {left}, ptr %budget, align 8")
-            halted = e.let("load volatile i32, ptr %stop, align 4")
-            halted = e.let(f"icmp ne i32 {halted}, 0")
+            e.emit(f"store i64 {left}, ptr %slice, align 8")
             spent = e.let(f"icmp slt i64 {left}, 0")
-            on, spent_label, ahead = self._new(), self._new(), self._new()
-            e.emit(f"br i1 {halted}, label %stopped, label %{on}")
-            e.label(on)
-            e.emit(f"br i1 {spent}, label %{spent_label}, label %{ahead}")
-            e.label(spent_label)
-            self._fault(6)
+            over, ahead = self._new(), self._new()
+            e.emit(f"br i1 {spent}, label %{over}, label %{ahead}")
+            e.label(over)
+            # A slice of jumps is over: the other warps get their turn, and a CTA without end is noticed.
+            self._store_pc(e.let("load i32, ptr %active, align 4"), target)
+            e.emit(f"store i32 {e.instruction_index}, ptr {e.field('%ctx', Context.FAULT_SITE)}, align 4")
+            e.emit("br label %yield")
             e.label(ahead)
         if source not in self.flow.diverged and target not in self.flow.diverged:
             e.emit(f"br label %b{target}")
@@ -392,9 +391,6 @@ class _Function:
             rest = e.let(f"xor i32 {bits}, {active}")
             self._store_pc(rest, k + 1)
             self._store_pc(bits, target)
-            if target <= k:
-                left = e.let("load i64, ptr %budget, align 8")
-                e.emit(f"store i64 {e.let(f'sub i64 {left}, 1')}, ptr %budget, align 8")
             e.emit("br label %schedule")
         e.label(taken)
         self._goto(k, target)
@@ -445,15 +441,15 @@ class _Function:
         self._store_pc(active, PARKED + block.index + 1)
         e.emit("br label %schedule")
         e.label(whole)
-        self._arrive(str(block.index + 1))
+        self._leave(str(block.index + 1), BARRIER)
 
-    def _arrive(self, resume: str) -> None:
-        """Return to the driver with all live lanes at a barrier."""
+    def _leave(self, resume: str, code: int) -> None:
+        """Return to the driver; the warp goes on at block ``resume``."""
         e = self.e
         live = e.let("load i32, ptr %live, align 4")
         e.emit(f"store i32 {live}, ptr {e.field('%ws', Warp.LIVE)}, align 4")
         e.emit(f"store i32 {resume}, ptr {e.field('%ws', Warp.RESUME)}, align 4")
-        e.emit(f"ret i32 {BARRIER}")
+        e.emit(f"ret i32 {code}")
 
     def _fault(self, kind: int, site: str = "") -> None:
         """Record a fault at the current instruction (or ``site``) and leave."""
@@ -487,7 +483,7 @@ class _Function:
         resume = e.let(f"sub i32 {least}, {PARKED}")
         e.emit(f"br i1 {together}, label %arrive, label %astray")
         e.label("arrive")
-        self._arrive(resume)
+        self._leave(resume, BARRIER)
         e.label("astray")
         barrier = e.let(f"sub i32 {resume}, 1")
         self._fault(4, barrier)
@@ -498,6 +494,20 @@ class _Function:
         e.label("unproved")
         e.instruction_index = 0
         self._fault(7)
+        e.label("yield")
+        budget = e.field("%ctx", Context.BUDGET)
+        slice_start = e.let(f"load i64, ptr {e.field('%ctx', Context.SLICE_START)}, align 8")
+        left = e.let(f"sub i64 {e.let(f'load i64, ptr {budget}, align 8')}, {slice_start}")
+        e.emit(f"store i64 {left}, ptr {budget}, align 8")
+        halted = e.let(f"icmp ne i32 {e.let('load volatile i32, ptr %stop, align 4')}, 0")
+        e.emit(f"br i1 {halted}, label %stopped, label %yield.on")
+        e.label("yield.on")
+        e.emit(f"br i1 {e.let(f'icmp slt i64 {left}, 0')}, label %yield.spent, label %yield.out")
+        e.label("yield.spent")
+        e.emit(f"store i32 6, ptr {e.field('%ctx', Context.FAULT_KIND)}, align 4")
+        e.emit("br label %fault")
+        e.label("yield.out")
+        self._leave(str(RESCHEDULE), YIELD)
         for name, code in (("done", DONE), ("stopped", STOPPED), ("fault", FAULT)):
             e.label(name)
             e.emit(f"ret i32 {code}")

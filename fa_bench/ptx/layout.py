@@ -24,7 +24,7 @@ class Context:
     BLOCK_COUNTS: Final = 40  # ptr to u64 per basic block: warps that executed it
     STOP: Final = 48  # ptr to u32: not zero = stop at the next loop or barrier
     WARPS: Final = 56  # ptr to the warp states of the CTA
-    BUDGET: Final = 64  # i64: backward jumps that a warp may still take in this CTA
+    BUDGET: Final = 64  # i64: backward jumps that this CTA may still take
     BUDGET_START: Final = 72  # i64
     NBUFFERS: Final = 80  # i32
     SHARED_SIZE: Final = 84  # i32
@@ -41,6 +41,8 @@ class Context:
     FAULT_ADDRESS: Final = 152  # i64
     ARRIVED: Final = 160  # i32 x 16: threads that arrived at each barrier
     CTAS_DONE: Final = 224  # i64
+    SLICE: Final = 232  # i64: backward jumps until the warp that runs lets the others go on
+    SLICE_START: Final = 240  # i64
     SIZE: Final = 256
 
 
@@ -143,6 +145,10 @@ BARRIER: Final = 1
 FAULT: Final = 2
 STOPPED: Final = 3
 DEADLOCK: Final = 4
+YIELD: Final = 5
+
+#: Warp.RESUME of a warp whose lanes' own block indices say where to go on.
+RESCHEDULE: Final = -1
 
 #: Contents of FAULT_KIND.
 FAULTS: Final[dict[int, str]] = {

@@ -37,6 +37,8 @@ from fa_bench.ptx.program import Kernel
 
 #: Backward jumps that a CTA may take before it is taken for a hang. A 16k-token tile loop takes about 10^4.
 DEFAULT_BUDGET: Final = 1 << 40
+#: Backward jumps after which a warp lets the others go on: a wait for another warp must end.
+SLICE: Final = 4096
 MAX_THREADS: Final = 1024
 MAX_SHARED_BYTES: Final = 227 << 10
 
@@ -80,6 +82,7 @@ class _Worker:
             (c.STOP, stop.ctypes.data),
             (c.WARPS, self.warps.ctypes.data),
             (c.BUDGET_START, budget),
+            (c.SLICE_START, min(SLICE, budget)),
         ):
             _put("<Q", self.context, offset, address)
         for offset, values in (

@@ -80,6 +80,9 @@ define internal i32 @run_cta(ptr %ctx) #1 {
   %arrived = getelementptr i8, ptr %ctx, i64 ${Context.ARRIVED}
   %p.stop = getelementptr i8, ptr %ctx, i64 ${Context.STOP}
   %stop = load ptr, ptr %p.stop, align 8
+  %slice = getelementptr i8, ptr %ctx, i64 ${Context.SLICE}
+  %p.slice = getelementptr i8, ptr %ctx, i64 ${Context.SLICE_START}
+  %slice.start = load i64, ptr %p.slice, align 8
   br label %round
 round:
   %halt = load volatile i32, ptr %stop, align 4
@@ -101,9 +104,11 @@ skip:
   %over32 = zext i1 %over to i32
   br label %next
 go:
+  store i64 %slice.start, ptr %slice, align 8
   %code = call i32 @warp(ptr %ctx, ptr %ws)
   switch i32 %code, label %failed [ i32 ${DONE}, label %ended
-                                    i32 ${BARRIER}, label %waits ]
+                                    i32 ${BARRIER}, label %waits
+                                    i32 ${YIELD}, label %next ]
 failed:
   %p.fw = getelementptr i8, ptr %ctx, i64 ${Context.FAULT_WARP}
   store i32 %k, ptr %p.fw, align 4
@@ -122,8 +127,8 @@ waits:
   store i32 %an, ptr %ap, align 4
   br label %next
 next:
-  %ran.x = phi i32 [ 0, %skip ], [ 1, %ended ], [ 1, %waits ]
-  %done.x = phi i32 [ %over32, %skip ], [ 1, %ended ], [ 0, %waits ]
+  %ran.x = phi i32 [ 0, %skip ], [ 1, %ended ], [ 1, %waits ], [ 1, %go ]
+  %done.x = phi i32 [ %over32, %skip ], [ 1, %ended ], [ 0, %waits ], [ 0, %go ]
   %ran.n = or i32 %ran, %ran.x
   %done.n = add i32 %done, %done.x
   %k.n = add i32 %k, 1
