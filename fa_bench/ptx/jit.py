@@ -33,6 +33,11 @@ LOWERINGS: Final = lower_arith.LOWERINGS
 CONTROL_ROWS: Final = frozenset({"bra", "ret", "exit", "trap", "bar.sync", "barrier.sync"})
 
 
+#: Compiled kernels that the process keeps loaded, oldest first.
+KERNELS_KEPT: Final = 64
+_LOADED: Final[dict[str, CompiledKernel]] = {}
+
+
 @dataclass(frozen=True)
 class Plan:
     """What Python must know of a compiled kernel; stored beside its code."""
@@ -57,7 +62,7 @@ class CompiledKernel:
     from_cache: bool
 
 
-def compile_kernel(kernel: Kernel, one_dimensional: bool) -> CompiledKernel:
+def compile_kernel(kernel: Kernel, one_dimensional: bool, counting: bool = True) -> CompiledKernel:
     """Compile ``kernel``, or load it from the cache.
 
     Parameters
@@ -65,24 +70,31 @@ def compile_kernel(kernel: Kernel, one_dimensional: bool) -> CompiledKernel:
     kernel : Kernel
     one_dimensional : bool
         Whether blocks have extent 1 in y and z.
+    counting : bool
+        Without it nothing is counted and no access is checked: the yardstick for what counting costs.
 
     Raises
     ------
     UnsupportedInstruction
         If an instruction has operands that the emulator does not execute.
     """
-    key = _key(kernel, one_dimensional)
+    key = _key(kernel, one_dimensional, counting)
+    if key in _LOADED:
+        return _LOADED[key]
     cached = _from_bytes(EMULATOR.read(key))
     if cached is not None:
         plan, code = cached
     else:
-        text, plan = lower(kernel, one_dimensional)
+        text, plan = lower(kernel, one_dimensional, counting)
         code = _machine_code(text)
         EMULATOR.write(key, json.dumps(asdict(plan)).encode() + b"\n" + code)
     engine = _engine(code)
     prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
     function = prototype(engine.get_function_address("run_ctas"))
-    return CompiledKernel(kernel, plan, function, engine, cached is not None)
+    while len(_LOADED) >= KERNELS_KEPT:
+        del _LOADED[next(iter(_LOADED))]
+    _LOADED[key] = CompiledKernel(kernel, plan, function, engine, cached is not None)
+    return _LOADED[key]
 
 
 def _from_bytes(content: bytes | None) -> tuple[Plan, bytes] | None:
@@ -95,9 +107,9 @@ def _from_bytes(content: bytes | None) -> tuple[Plan, bytes] | None:
         return None  # not ours to read: compile again
 
 
-def _key(kernel: Kernel, one_dimensional: bool) -> str:
+def _key(kernel: Kernel, one_dimensional: bool, counting: bool) -> str:
     digest = hashlib.sha256(_identity().encode())
-    digest.update(repr((kernel.name, kernel.params, kernel.shared, one_dimensional)).encode())
+    digest.update(repr((kernel.name, kernel.params, kernel.shared, one_dimensional, counting)).encode())
     digest.update("\n".join(i.text for i in kernel.instructions).encode())
     digest.update(repr((sorted(kernel.labels.items()), sorted(kernel.registers.items()))).encode())
     return digest.hexdigest()[:32]
@@ -137,6 +149,7 @@ def _machine_code(text: str) -> bytes:
     tuning = llvm.create_pipeline_tuning_options(speed_level=1)
     builder = llvm.create_pass_builder(machine, tuning)
     passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
     passes.add_global_dead_code_eliminate_pass()
     passes.add_sroa_pass()
     passes.add_simplify_cfg_pass()
@@ -161,7 +174,7 @@ def _target_machine_for_engine() -> Any:
     return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=2, jit=True)
 
 
-def lower(kernel: Kernel, one_dimensional: bool) -> tuple[str, Plan]:
+def lower(kernel: Kernel, one_dimensional: bool, counting: bool = True) -> tuple[str, Plan]:
     """IR text of ``kernel`` with its run-time functions, and its plan."""
     flow = Flow(kernel, one_dimensional)
     offsets: dict[str, int] = {}
@@ -183,14 +196,14 @@ def lower(kernel: Kernel, one_dimensional: bool) -> tuple[str, Plan]:
         emitter.shared_sites,
         [(b.start, b.stop) for b in flow.blocks],
     )
-    return _module(body.replace("QUEUE_OFFSET", str(queue_offset)), emitter, plan), plan
+    return _module(body.replace("QUEUE_OFFSET", str(queue_offset)), emitter, plan, counting), plan
 
 
-def _module(warp: str, e: Emitter, plan: Plan) -> str:
+def _module(warp: str, e: Emitter, plan: Plan, counting: bool) -> str:
     functions = [
         warp,
         runtime.template("driver", WARP_BYTES=plan.warp_bytes, QUEUE_OFFSET=plan.queue_offset),
-        runtime.template("check"),
+        runtime.template("check" if counting else "uncounted"),
         runtime.template("queue"),
         runtime_math.ex2(),
         runtime_math.lg2(),
@@ -219,6 +232,7 @@ def _module(warp: str, e: Emitter, plan: Plan) -> str:
     return (
         text + "\n" + "\n".join(_intrinsics(text)) + f"\nattributes #0 = {{ nounwind {vectors} }}\n"
         f"attributes #1 = {{ nounwind noinline {vectors} }}\n"
+        f"attributes #3 = {{ nounwind alwaysinline {vectors} }}\n"
     )
 
 

@@ -132,6 +132,7 @@ def launch(
     ctas: Sequence[int] | None = None,
     jobs: int = 1,
     budget: int = DEFAULT_BUDGET,
+    counting: bool = True,
 ) -> LaunchCounters:
     """Run a kernel on the CPU and count what it does.
 
@@ -153,6 +154,8 @@ def launch(
         Worker threads.
     budget : int
         Backward jumps that one CTA may take.
+    counting : bool
+        Without it traffic and conflicts stay zero and no access is checked; for measuring what counting costs.
 
     Returns
     -------
@@ -175,7 +178,7 @@ def launch(
     shared_bytes = kernel.static_smem_bytes + smem_bytes
     if shared_bytes > MAX_SHARED_BYTES:
         raise ValueError(f"{shared_bytes} bytes of shared memory exceed the largest GPU's {MAX_SHARED_BYTES}.")
-    compiled = compile_kernel(kernel, block[1] == block[2] == 1)
+    compiled = compile_kernel(kernel, block[1] == block[2] == 1, counting)
     params = _pack(kernel, args)
     total = grid[0] * grid[1] * grid[2]
     chosen: NDArray[np.uint64] | None = None

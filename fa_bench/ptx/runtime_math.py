@@ -152,7 +152,7 @@ def ldmatrix(count: int, trans: bool) -> str:
     b = _Body()
     b.do("%slots = alloca <32 x i32>, align 64")
     b.do(f"%m = and i32 %mask, {(1 << 8 * count) - 1 if count < 4 else -1}")
-    b.do("%flags = call i32 @shared_check(ptr %ctx, ptr %site, <32 x i32> %a, i32 %m, i32 16)")
+    b.do("%flags = call i32 @shared_count(ptr %ctx, ptr %site, <32 x i32> %a, i32 %m, i32 16)")
     b.do("%ok = icmp ne i32 %flags, 0\n  br i1 %ok, label %go, label %bad\nbad:\n  ret i32 0\ngo:")
     b.do("store <32 x i32> %a, ptr %slots, align 64")
     shared = b.let(f"load ptr, ptr {b.at('%ctx', Context.SHARED)}, align 8")
