@@ -11,6 +11,7 @@ from fa_bench.errors import KernelFault
 from fa_bench.ptx.counters import LaunchCounters
 from fa_bench.ptx.interpreter.spaces import Spaces, Tally
 from fa_bench.ptx.interpreter.state import LANES, SEMANTICS, Dim, Lanes, Step, Warp
+from fa_bench.ptx.isa import ROWS
 from fa_bench.ptx.memory import Memory
 from fa_bench.ptx.program import Kernel
 
@@ -24,7 +25,7 @@ _MEETING: Final[dict[str, int | None]] = {
     "bar.sync": None,
     "barrier.sync": None,
     "ldmatrix": None,
-    "mma": None,
+    **{row.name: None for row in ROWS if row.name.startswith(("mma.", "wmma."))},
     "bar.warp.sync": 0,
     "shfl.sync": 4,
     "vote.sync": 2,
