@@ -7,6 +7,7 @@ all that is needed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib.util
@@ -148,8 +149,8 @@ def load(major: int | None = None) -> Nvrtc:
 
 def _wheels(major: int) -> tuple[str, ...]:
     """PyPI packages of a CUDA major: the library first, then the headers."""
-    if major == 12:
-        return ("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-runtime-cu12")
+    if major < 13:
+        return (f"nvidia-cuda-nvrtc-cu{major}", f"nvidia-cuda-runtime-cu{major}")
     return ("nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cuda-crt")
 
 
@@ -190,10 +191,22 @@ def _load_library(major: int) -> ctypes.CDLL | None:
         if path.is_absolute() and not path.is_file():
             continue
         try:
+            _load_builtins(path)
             return ctypes.CDLL(candidate)
         except OSError:
             continue
     return None
+
+
+def _load_builtins(library: Path) -> None:
+    """Load the built-ins beside ``library``, which NVRTC opens by bare name when it compiles.
+
+    The wheels of CUDA 13.0 have no search path for it; a library that is loaded already is found by its name.
+    """
+    pattern = "nvrtc-builtins64_*.dll" if sys.platform == "win32" else "libnvrtc-builtins.so.*"
+    for path in sorted(library.parent.glob(pattern)) if library.is_absolute() else ():
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(str(path))
 
 
 def _include_folders(major: int) -> Iterator[Path]:

@@ -28,6 +28,7 @@ from fa_bench.algorithms.tiles import (
     refusal,
     resolve_warps,
     resolved_tile,
+    row_sizes,
 )
 from fa_bench.cases import Case, Tile
 from fa_bench.errors import Unsupported
@@ -250,10 +251,11 @@ class Flash1:
         }
         lines = [
             f"flash1, tile {tile}, {tile.num_warps} warps: T = ceil({shape.seq_kv}/{tile.block_n}) = {visits} visits "
-            f"of each row of Q, {shape.slices} slices.",
+            f"of each row of Q; slices: {shape.slices}.",
+            row_sizes(case, self.program(case)),
             f"A warp instruction copies {plan.copy.group_rows} rows x {plan.copy.column_bytes} bytes of Q, K or V; "
             "σ(n) = sectors of a slice's first n rows.",
-            f"A warp owns {plan.warp_rows} rows and covers their l and m 32 rows per instruction.",
+            f"A warp owns {plan.warp_rows} rows; its instructions cover l and m of {min(plan.warp_rows, WARP_SIZE)}.",
         ]
         for (kernel, tensor, op), n in _sectors(case).items():
             text = derivations[kernel, tensor, op]

@@ -32,6 +32,7 @@ from fa_bench.algorithms.tiles import (
     refusal,
     resolve_warps,
     resolved_tile,
+    row_sizes,
 )
 from fa_bench.cases import Case, Tile
 from fa_bench.errors import Unsupported
@@ -305,10 +306,11 @@ class Standard:
             (PV, "O", "write"): f"Σ_slices σ({shape.seq_q})",
         }
         lines = [
-            f"standard, tile {tile}, {tile.num_warps} warps: {plan.q_blocks} x {plan.kv_blocks} tiles of S per slice, "
-            f"{shape.slices} slices.",
-            f"Rows of S and P: {shape.seq_kv} elements, {plan.pitch} apart: {plan.row_sectors} sectors. Softmax: "
-            f"{softmax.warps_per_row} warps per row hold {softmax.segment} elements of it.",
+            f"standard, tile {tile}, {tile.num_warps} warps: {plan.q_blocks} x {plan.kv_blocks} tiles of S per slice; "
+            f"slices: {shape.slices}.",
+            row_sizes(case, self.program(case)),
+            f"Rows of S and P: {shape.seq_kv} elements, {plan.pitch} apart: {plan.row_sectors} sectors. In the softmax "
+            f"kernel {softmax.warps_per_row * WARP_SIZE} lanes hold {softmax.segment} elements of a row.",
             f"A warp instruction copies {plan.copy.group_rows} rows x {plan.copy.column_bytes} bytes of Q, K or V; "
             "σ(n) = sectors of a slice's first n rows.",
         ]

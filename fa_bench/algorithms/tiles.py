@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from fa_bench.algorithms.base import Program
 from fa_bench.cases import Case, Tile
 from fa_bench.errors import UsageError
 from fa_bench.model.gpu import Gpu
@@ -14,9 +15,9 @@ from fa_bench.units import format_bytes
 CHUNK_BYTES: Final = 16
 WARP_SIZE: Final = 32
 
-#: Registers per thread that accumulators may take beside all else without spills, and beyond which the accumulators
-#: alone can't stay in the 255 registers of a thread.
-REGISTER_BUDGET: Final = 192
+#: Registers per thread that accumulators may take beside all else without spills (found by compiling; a kernel with
+#: less beside them has room for more), and beyond which the accumulators alone can't stay in a thread's 255.
+REGISTER_BUDGET: Final = 176
 REGISTER_LIMIT: Final = 232
 
 #: CTAs of a grid's x axis.
@@ -42,6 +43,13 @@ def copy_access(tile_row_bytes: int) -> Access:
     return Access(WARP_SIZE // columns, columns * CHUNK_BYTES)
 
 
+def row_sizes(case: Case, program: Program) -> str:
+    """One line for ``explain``: how long rows of Q, K, V and O are and how far apart."""
+    q, k = (program.buffer(name).strides[2] * case.itemsize for name in ("Q", "K"))
+    row = f"{case.shape.head_dim} x {case.itemsize} = {case.shape.head_dim * case.itemsize}"
+    return f"Rows are {row} bytes, {q} (Q, O) and {k} (K, V) bytes apart."
+
+
 def resolved_tile(case: Case) -> Tile:
     """The case's tile, which must name its warps.
 
@@ -60,13 +68,15 @@ def row_unit(case: Case) -> int:
     return 4 if case.dtype == "fp32" else 16
 
 
-def resolve_warps(case: Case, tile: Tile, registers: Callable[[int], int]) -> int:
+def resolve_warps(case: Case, tile: Tile, registers: Callable[[int], int], budget: int = REGISTER_BUDGET) -> int:
     """Warps for ``tile``: four if each then has whole mma rows that fit its registers, else more, else fewer.
 
     Parameters
     ----------
     registers : callable
         Registers per thread that accumulators take, for a number of warps.
+    budget : int
+        How many of them the algorithm's kernels hold without spills.
 
     Raises
     ------
@@ -82,7 +92,7 @@ def resolve_warps(case: Case, tile: Tile, registers: Callable[[int], int]) -> in
                 hint=f"num_warps can be {', '.join(map(str, sorted(legal)))} here.",
             )
         return tile.num_warps
-    fitting = [warps for warps in legal if registers(warps) <= REGISTER_BUDGET]
+    fitting = [warps for warps in legal if registers(warps) <= budget]
     return fitting[0] if fitting else max(legal)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from fa_bench import reference
 from fa_bench.backends import numpy_impls
@@ -78,8 +80,12 @@ class HostBackend:
         verified. Memory is what NumPy allocated (``allocator``: exact) or how far torch raised the resident
         set (``rss``), with the inputs in either.
         """
+        # NumPy runs with one BLAS thread: the blocks of Algorithm 1 are too small to share, threads that wait for
+        # them spin, and what is to be compared are the algorithms.
+        numpy_case = case.impl in NUMPY_IMPLEMENTATIONS
         try:
-            return self._run(case)
+            with threadpool_limits(1, user_api="blas") if numpy_case else nullcontext():
+                return self._run(case)
         except MemoryError as error:
             raise OutOfMemory(f"{case.impl} ran out of memory.") from error
 
@@ -118,6 +124,7 @@ class HostBackend:
 
 def _numpy(case: Case, inputs: Mapping[str, Array]) -> _Prepared:
     q, k, v = (_in_layout(inputs[name], case) for name in "QKV")
+
     if case.impl == "numpy-standard":
         return _Prepared(lambda: numpy_impls.standard(q, k, v, case.shape, case.dtype), _identity)
     return _Prepared(lambda: numpy_impls.flash(q, k, v, case.shape, case.dtype, case.tile), _identity)

@@ -52,7 +52,7 @@ flash2_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
     const int m0 = q_block * BLOCK_M;
     const int q_rows = min(BLOCK_M, seq_q - m0);
     const int diagonal = seq_kv - seq_q;  // query i sees keys j <= i + diagonal
-    const int visible = CAUSAL ? max(0, min(seq_kv, m0 + q_rows + diagonal)) : seq_kv;
+    const int visible = CAUSAL ? max(0, m0 + q_rows + diagonal) : seq_kv;  // keys, to the last row
     const int kv_blocks = (visible + BLOCK_N - 1) / BLOCK_N;
 
     Q += batch * q_batch_stride + head * q_head_stride + m0 * q_row_stride;
@@ -213,17 +213,15 @@ flash2_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
         }
     }
 
-    // LSE: all eight lanes of a row know it; each writes another group of four rows, so that one instruction covers
-    // up to 32 consecutive rows.
-    constexpr int POWER = ROW_TILE & -ROW_TILE;
-    constexpr int GROUPS = POWER < LANES_X ? POWER : LANES_X;
+    // LSE: all eight lanes of a row know it; lane x writes every eighth group of four rows, so that one instruction
+    // covers up to 32 consecutive rows.
 #pragma unroll
-    for (int first = 0; first < ROW_TILE; first += GROUPS) {
+    for (int first = 0; first < ROW_TILE; first += LANES_X) {
         float lse = 0.f;
 #pragma unroll
-        for (int i = first; i < first + GROUPS; i++)
+        for (int i = first; i < first + LANES_X && i < ROW_TILE; i++)
             lse = x == i - first ? log_sum_exp(rows[i].max, rows[i].sum, scale_log2) : lse;
         const int row = first_row + (first + x) * LANES_Y;
-        if (x < GROUPS && row < q_rows) LSE[row] = lse;
+        if (first + x < ROW_TILE && row < q_rows) LSE[row] = lse;
     }
 }

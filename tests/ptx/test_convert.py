@@ -129,6 +129,7 @@ def test_float_to_float(engine, op, rows):
                 (NAN, "nan"),
             ],
         ),
+        ("cvt.rn.sat.f16.f32", "16 32", [(f(2), 0x3C00), (f(-2), 0), (f(0.5), 0x3800), (NAN, 0)]),
         ("cvt.rn.relu.f16.f32", "16 32", [(f(-1), 0), (f(2), 0x4000), (NINF, 0)]),
         (
             "cvt.rn.bf16.f32",

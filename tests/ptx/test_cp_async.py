@@ -113,6 +113,17 @@ def test_a_size_of_zero_accesses_nothing(engine):
     assert counters.shared == SharedCounters(2, 4 + 4, 3)
 
 
+def test_a_true_predicate_ignores_the_source(engine):
+    """The fourth operand may be a predicate: where it holds the lane copies zeros from nowhere."""
+    steps = (
+        "setp.ge.u32 %p0, %r0, 16;\nselp.b64 %rd2, 64, %rd0, %p0;\n"
+        "cp.async.cg.shared.global [%r1], [%rd2], 16, %p0;\ncp.async.wait_all;\nld.shared.u32 %r8, [%r1];"
+    )
+    out, counters = copy(engine, steps)
+    assert out[:, 0].tolist() == [4 * lane for lane in range(16)] + [0] * 16
+    assert counters.tensors["X"].read_sectors == 8
+
+
 def test_no_lane_with_bytes_is_no_request(engine):
     steps = "mov.u32 %r3, 0;\ncp.async.cg.shared.global [%r1], [%rd0], 16, %r3;\nmov.u32 %r8, 0;"
     _, counters = copy(engine, steps)

@@ -136,3 +136,16 @@ def test_uniform_branch_per_warp(engine):
 def test_unconditional_branch_and_fall_through_the_end(engine):
     body = "bra.uni OVER;\nst.global.u32 [%rd0], 1;\nOVER:\nst.global.u32 [%rd0], 2;"
     assert store_rows(engine, body).tolist() == [2] * 32
+
+
+def test_the_end_of_the_text_ends_the_kernel(engine):
+    """Lanes fall off the end, some of them after a jump there; no ret is needed."""
+    memory = Memory()
+    out = memory.allocate("out", 128).view(np.uint32)
+    body = (
+        "mov.u32 %r0, %tid.x;\nld.param.u64 %rd0, [out];\nmad.wide.u32 %rd0, %r0, 4, %rd0;\n"
+        "setp.lt.u32 %p0, %r0, 4;\n@%p0 bra END;\nst.global.u32 [%rd0], %r0;\nEND:"
+    )
+    text = engine.wrap(body, ".param .u64 out").replace("ret;\n", "")
+    engine.launch(text, memory=memory, args=[np.uint64(memory.address("out"))])
+    assert out.tolist() == [POISON] * 4 + LANES[4:]

@@ -1,20 +1,14 @@
-"""The ISA table, and that the interpreter and the JIT cover it exactly."""
+"""The ISA table, and that the interpreter covers it exactly."""
 
 import pytest
 
 from fa_bench.ptx.interpreter import SEMANTICS
 from fa_bench.ptx.interpreter.state import semantic
 from fa_bench.ptx.isa import ROWS, TYPE_BITS, match
-from fa_bench.ptx.jit import CONTROL_ROWS, LOWERINGS
 
 
 def test_every_row_has_exactly_one_semantic():
     assert set(SEMANTICS) == {row.name for row in ROWS}
-
-
-def test_every_row_has_exactly_one_lowering():
-    assert set(LOWERINGS) | set(CONTROL_ROWS) == {row.name for row in ROWS}
-    assert not set(LOWERINGS) & set(CONTROL_ROWS)
 
 
 def test_row_names_are_unique():

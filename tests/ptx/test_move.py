@@ -132,9 +132,23 @@ def test_immediates(engine):
     """Hexadecimal floats keep their pattern, decimal ones and negative integers take the type's encoding."""
     body = (
         "mov.b32 %a, 0f7F800001;\nmov.f32 %b, 1.5;\nmov.u32 %c, -1;\nmov.b16 %h, -2;\nmov.b64 %w, 0x8000000000000000;\n"
-        "mov.s64 %n, -1;\nadd.s32 %e, %c, 0x10;\nmov.pred %p, 1;\nmov.f32 %g, -0.5;\nmov.u32 %v, WARP_SZ;"
+        "mov.s64 %n, -1;\nadd.s32 %e, %c, 0x10;\nmov.pred %p, 1;\nmov.f32 %g, -0.5;\nmov.u32 %v, WARP_SZ;\n"
+        "mov.f64 %x, 1.5;\nmov.b64 %y, 0dFFF8000000000001;"
     )
-    outputs = {"a": 32, "b": 32, "c": 32, "h": 16, "w": 64, "n": 64, "e": 32, "p": 1, "g": 32, "v": 32}
+    outputs = {
+        "a": 32,
+        "b": 32,
+        "c": 32,
+        "h": 16,
+        "w": 64,
+        "n": 64,
+        "e": 32,
+        "p": 1,
+        "g": 32,
+        "v": 32,
+        "x": 64,
+        "y": 64,
+    }
     results = engine.evaluate(body, {}, outputs)
     assert {name: values[0] for name, values in results.items()} == {
         "a": 0x7F800001,
@@ -147,6 +161,8 @@ def test_immediates(engine):
         "p": 1,
         "g": 0xBF000000,
         "v": 32,
+        "x": 0x3FF8000000000000,
+        "y": 0xFFF8000000000001,
     }
 
 
