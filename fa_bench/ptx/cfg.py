@@ -95,8 +95,8 @@ class Flow:
         return self.kernel.instructions[block.start : block.stop]
 
     def kind(self, name: str) -> Kind:
-        """Kind of register ``name``."""
-        return self.kinds.get(name, Kind.VARYING)
+        """Kind of register ``name``; one that is never written holds zero in every lane."""
+        return self.kinds.get(name, Kind.UNIFORM)
 
     def _liveness(self) -> None:
         use: list[set[str]] = []

@@ -12,7 +12,6 @@ from typing import Final
 
 from fa_bench.ptx.isa import TYPE_BITS, Form, PtxError, UnsupportedInstruction, match
 from fa_bench.ptx.isa_row import CARRY
-from fa_bench.ptx.isa_row import CARRY
 from fa_bench.ptx.program import Addr, Instruction, Label, Operand, Pair, Reg, Symbol, Vec
 
 #: Instructions of a kernel with all its calls inlined. Real ones have some ten thousand.
@@ -121,7 +120,7 @@ class Linker:
         self._expand(kernel, "", {}, (kernel.name,))
         for name, pieces in self._pieces.items():
             if name not in self._in_memory and _agree(pieces):
-                for (offset, nbytes), register in pieces.items():
+                for (_, nbytes), register in pieces.items():
                     self.registers[register] = max(16, 8 * nbytes)
             else:
                 self._in_memory.add(name)
@@ -135,8 +134,6 @@ class Linker:
             else:
                 self.instructions += self._moves(item)
         starts.append(len(self.instructions))
-        if any(instruction.row.carry for instruction in self.instructions):
-            self.registers[CARRY] = 1
         self.labels = {name: starts[place] for name, place in self.labels.items()}
         if any(instruction.row.carry for instruction in self.instructions):
             self.registers[CARRY] = 1
@@ -168,7 +165,9 @@ class Linker:
             for name in by_place.get(place, ()):
                 self.labels[name] = len(self._code)
             if len(self._code) > MAX_INSTRUCTIONS:
-                raise PtxError(f"Kernel {stack[0]} has more than {MAX_INSTRUCTIONS} instructions with its calls inlined.")
+                raise PtxError(
+                    f"Kernel {stack[0]} has more than {MAX_INSTRUCTIONS} instructions with all calls inlined."
+                )
             match item:
                 case Instruction():
                     self._code.append(self._instruction(item, suffix, renamed, len(stack) > 1))

@@ -87,7 +87,7 @@ def _compare(table: Table) -> None:
         table.add(f"set.{type_}", "set", "fma", tuple(dict.fromkeys((*targets, type_))), "d,a,b,c", flush, 1,
             signatures=tuple((t, type_) for t in targets), choose=(COMPARE_FLOAT, COMBINE))  # fmt: skip
     for type_, flush in (("f16x2", ("ftz",)), ("bf16x2", ())):
-        table.add(f"setp.{type_}", "setp", "fma", (type_,), "d,a,b,c", flush, 1, choose=(COMPARE_FLOAT, COMBINE))
+        table.add(f"setp.{type_}", "setp", "fma", (type_,), "d|q,a,b,c", flush, 1, choose=(COMPARE_FLOAT, COMBINE))
         table.add(f"set.{type_}", "set", "fma", (type_, *_SET_INTEGER), "d,a,b,c", flush, 1,
             signatures=tuple((t, type_) for t in (type_, *_SET_INTEGER)), choose=(COMPARE_FLOAT, COMBINE))  # fmt: skip
     targets = (*_SET_INTEGER, "f32", "f16", "bf16")

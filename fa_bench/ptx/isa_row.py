@@ -68,7 +68,8 @@ class Row:
     modifiers : tuple of str
         Further suffixes that are allowed.
     operands : str
-        Operand roles in order: ``d`` destination, ``a b c`` sources, ``[a]`` address, ``L`` label.
+        Operand roles in order: ``d`` destination, ``d|q`` two of them, ``a b c`` sources, ``[a]`` address,
+        ``L`` label.
     optional : int
         How many trailing operands may be missing.
     lane_varying : bool

@@ -22,6 +22,7 @@ from fa_bench.filecache import EMULATOR
 from fa_bench.ptx import host, lower_space, runtime, runtime_math
 from fa_bench.ptx.cfg import ENDS, Block, Flow
 from fa_bench.ptx.emitter import Emitter, Value
+from fa_bench.ptx.isa import UnsupportedInstruction
 from fa_bench.ptx.layout import BARRIER, DONE, FAULT, LANES, PARKED, RESCHEDULE, STOPPED, YIELD, Context, Queue, Warp
 from fa_bench.ptx.lower_barrier import barrier_operands
 from fa_bench.ptx.lowerings import LOWERINGS
@@ -251,6 +252,8 @@ def _intrinsics(text: str) -> list[str]:
     """Declarations of the overloaded intrinsics that ``text`` calls."""
     found: dict[str, str] = {}
     for result, name, arguments in re.findall(r"call (\S+|<[^>]+>) @(llvm\.[\w.]+)\((.*)\)$", text, re.M):
+        # Constant vectors hold types as well.
+        arguments = re.sub(r"<(?!\d+ x )[^>]*>", "", arguments)
         types = ", ".join(re.findall(r"(?:^|, )(<\d+ x \w+>|float|double|half|i\d+)(?= )", arguments))
         found[name] = f"declare {result} @{name}({types})"
     declared = "\n".join(line for line in text.splitlines() if line.startswith("declare"))
@@ -318,7 +321,7 @@ class _Function:
             if instruction.row.name in CONTROL_ROWS:
                 terminator = instruction
                 break
-            LOWERINGS[instruction.row.name](e, instruction)
+            self._lower(instruction)
         if terminator is None:
             e.flush()
             if block.stop == len(e.kernel.instructions) and block.start == block.stop:
@@ -346,6 +349,13 @@ class _Function:
             self._goto(k, k + 1)
         else:
             self._barrier(block, terminator)
+
+    def _lower(self, instruction: Instruction) -> None:
+        """Lower one instruction; one that is malformed in a way that no check foresaw is refused all the same."""
+        try:
+            LOWERINGS[instruction.row.name](self.e, instruction)
+        except (AssertionError, LookupError, StopIteration, TypeError, ValueError) as error:
+            raise UnsupportedInstruction(instruction.text, instruction.line) from error
 
     def _new(self) -> str:
         self.labels += 1
@@ -532,10 +542,7 @@ class _Function:
         else:
             value = Value(e.let(f"icmp ne i32 {votes}, 0"), "i1", True)
         if not e.is_uniform(target.name):
-            value = Value(e.let(f"insertelement <{LANES} x {value.elem}> poison, {value.typed}, i64 0"), value.elem, False)
-            zeros = f"<{LANES} x i32> zeroinitializer"
-            wide = e.let(f"shufflevector {value.typed}, {value.type} poison, {zeros}")
-            value = Value(wide, value.elem, False)
+            value = e.vector(value)
         if value.elem == "i1" and not value.uniform:
             value = Value(e.let(f"bitcast {value.typed} to i32"), "i32", True)
         e.emit(f"store {value.typed}, ptr {e.slot(target.name)}, align {4 if value.uniform else 64}")

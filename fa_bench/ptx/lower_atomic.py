@@ -1,4 +1,4 @@
-"""Lowering of ``atom`` and ``red``: addresses are checked and counted as one access, then the lanes take their turns."""
+"""Lowering of ``atom`` and ``red``: addresses are checked and counted as one access, then lanes take their turns."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ def _places(e: Emitter, i: Instruction, size: int) -> tuple[str, str]:
     operand = i.operands[0 if i.row.op == "red" else 1]
     if i.has("shared"):
         where = e.vector(address(e, operand, "i32"))
-        flags = e.let(
-            f"call i32 @shared_check(ptr %ctx, ptr {site(e, 'shared')}, {where.typed}, i32 {e.guard_mask()}, i32 {size})"
-        )
+        place = site(e, "shared")
+        flags = e.let(f"call i32 @shared_check(ptr %ctx, ptr {place}, {where.typed}, i32 {e.guard_mask()}, i32 {size})")
         fault_unless(e, e.let(f"icmp ne i32 {flags}, 0"))
         return e.let(f"call <{LANES} x i64> @shared_addresses(ptr %ctx, {where.typed})"), "0"
     where = e.vector(address(e, operand, "i64"))

@@ -132,7 +132,7 @@ def _movmatrix(e: Emitter, i: Instruction) -> None:
 
 
 def _stmatrix_function(count: int) -> str:
-    """IR of ``@stmatrix_xN(ctx, site, offsets, mask, data) -> flags``: lane 8m+r has the address of row r of matrix m."""
+    """IR of ``@stmatrix_xN(ctx, site, offsets, mask, data) -> flags``: lane 8m+r addresses row r of matrix m."""
     on = (1 << 8 * count) - 1 if count < 4 else -1
     return f"""define internal i32 @stmatrix_x{count}(ptr %ctx, ptr %site, {_V32} %a, i32 %mask, ptr %data) #1 {{
   %slots = alloca {_V32}, align 64

@@ -49,6 +49,9 @@ def _write(e: Emitter, i: Instruction, result: Wide) -> None:
         result = rectified(result)
     if result.elem == "float":
         result = to_bf16(result) if i.type.startswith("bf16") else result.to("fptrunc", "half")
+    if result.elem == "half" and (i.has("relu") or i.has("NaN")):
+        # Of these forms the ISA promises the canonical NaN; of others engines may keep a payload.
+        result = result.compare("uno", result).where(result.constant(0x7FFF), result)
     if i.has("ftz") and result.elem == "half":
         result = flushed(result)
     e.write(i.operands[0], result.value())

@@ -45,8 +45,8 @@ def fault_unless(e: Emitter, ok: str) -> None:
     """Leave the warp with the recorded fault unless the i1 ``ok`` is true."""
     index = e.instruction_index
     name = e.fresh("ok")
-    e.emit(f"br i1 {ok}, label %{name}, label %fault{index}")
-    e.label(f"fault{index}")
+    e.emit(f"br i1 {ok}, label %{name}, label %{name}.not")
+    e.label(f"{name}.not")
     pointer = e.field("%ctx", Context.FAULT_SITE)
     e.emit(f"store i32 {index}, ptr {pointer}, align 4")
     e.emit("br label %fault")

@@ -1,4 +1,4 @@
-"""Lowering of what is neither plainly global nor plainly shared: generic addresses, local, constant and parameter memory."""
+"""Lowering of accesses by generic address, and to local, constant and parameter memory."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from fa_bench.ptx.inline import Access, Body, Call, Linker, Origin, Slot
 from fa_bench.ptx.isa import TYPE_BITS, Form, PtxError, UnsupportedInstruction, match
 from fa_bench.ptx.isa_row import vector_length
 from fa_bench.ptx.operands import Names, split
-from fa_bench.ptx.program import Addr, Instruction, Kernel, Label, Module, Operand, Param, Reg, Symbol, Vec
+from fa_bench.ptx.program import Addr, Instruction, Kernel, Label, Module, Operand, Pair, Param, Reg, Symbol, Vec
+from fa_bench.ptx.validate import check_roles
 from fa_bench.ptx.variables import Storage, declared
 
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
@@ -33,10 +34,10 @@ _SHARED: Final = re.compile(
     r"\.shared\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>\w+)\s+(?P<name>[\w$]+)(?P<dims>(?:\[\d*\])*)"
 )
 _SLOT: Final = re.compile(
-    r"\.(?P<space>param|local)\s+(?:\.align\s+(?P<align>\d+)\s+)?(?:\.v(?P<vector>[24])\s+)?\.(?P<type>\w+)\s+"
+    r"\.(?P<space>param|local)\s*(?:\.align\s+(?P<align>\d+)\s+)?(?:\.v(?P<vector>[24])\s+)?\.(?P<type>\w+)\s+"
     r"(?P<name>[\w$]+)\s*(?P<dims>(?:\[\s*\d+\s*\]\s*)*)$"
 )
-_REG: Final = re.compile(r"\.reg\s+\.(\w+)\s+(.*)$", re.S)
+_REG: Final = re.compile(r"\.reg\s*\.(\w+)\s+(.*)$", re.S)
 _RANGE: Final = re.compile(r"(%?[\w$]+?)<(\d+)>$")
 _MAXNTID: Final = re.compile(r"\.maxntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _STATEMENT: Final = re.compile(
@@ -270,7 +271,9 @@ class _BodyReader:
         operands = tuple(self._operands(form, split(found["rest"]), content))
         if any(isinstance(operand, Label) for operand in operands):
             self.branches.append((len(self.body.code), [f.labels for f in reversed(self.names.frames)]))
-        return Instruction(form, operands, guard, self.line, content, self.source)
+        instruction = Instruction(form, operands, guard, self.line, content, self.source)
+        check_roles(instruction)
+        return instruction
 
     def _operands(self, form: Form, texts: list[str], content: str) -> Iterator[Operand]:
         """Operands in the order of their roles."""
@@ -282,7 +285,7 @@ class _BodyReader:
                 yield Label(text)
                 continue
             operand = self.names.operand(text, self.line)
-            if isinstance(operand, Addr) != role.startswith("["):
+            if isinstance(operand, Addr) != role.startswith("[") or ("|" in role and not isinstance(operand, Pair)):
                 raise UnsupportedInstruction(content, self.line)
             length = len(operand.items) if isinstance(operand, Vec) else 1
             if role in "db" and length != (_elements(form) or length):
@@ -310,9 +313,8 @@ class _BodyReader:
         found = _CALL.match(rest)
         if found is None or isinstance(self.names.find(found["name"]), Reg):
             raise UnsupportedInstruction(origin.text, self.line)
-        results, arguments = (
-            tuple(self.names.operand(t, self.line) for t in split(found[part] or "")) for part in ("results", "arguments")
-        )
+        parts = (split(found[part] or "") for part in ("results", "arguments"))
+        results, arguments = (tuple(self.names.operand(t, self.line) for t in texts) for texts in parts)
         return Call(found["name"], results, arguments, origin)
 
     def _resolve(self, place: int, frames: list[dict[str, str]]) -> None:
@@ -333,7 +335,7 @@ class _BodyReader:
                 continue
             name = unique(operand.name)
             if (name in self.tables) != (instruction.row.name == "brx.idx"):
-                raise PtxError(f"PTX line {instruction.line}: {operand.name} is no place that {instruction.row.op} takes.")
+                raise PtxError(f"PTX line {instruction.line}: {instruction.row.op} cannot go to {operand.name}.")
             table = [Label(unique(target)) for target in self.tables.get(name, ())]
             operands.append(Vec(tuple(table)) if table else Label(name))
         self.body.code[place] = replace(instruction, operands=tuple(operands))

@@ -84,7 +84,7 @@ def _float_sum(type_: str) -> list[str]:
             lines.append(f"%{part}{word} = trunc i32 %{part}{word}.wide to i16")
         lines += one(part, f"%{part}a", f"%{part}b")
         lines.append(f"%{part}out = zext i16 %{part}sum to i32")
-    return [*lines, "%h.up = shl i32 %h.out, 16", "%new = or i32 %h.up, %l.out"]
+    return [*lines, "%upper = shl i32 %h.out, 16", "%new = or i32 %upper, %l.out"]
 
 
 def _flushed(source: str, name: str) -> list[str]:

@@ -229,8 +229,10 @@ def _element(text: str, type_: str, offset: int) -> bytes | Reference:
     found = re.fullmatch(r"0[fFdD]([0-9a-fA-F]{8}|[0-9a-fA-F]{16})", text)
     if found:
         return int(found[1], 16).to_bytes(unit, "little")
-    if re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|\d+)U?", text):
-        number = int(text.rstrip("U"), 0 if "x" in text.lower() else 10)
+    found = re.fullmatch(r"(-?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9]\d*))U?", text)
+    if found:
+        digits = zip(found.groups()[1:], (16, 8, 10), strict=True)
+        number = next(int(text, base) for text, base in digits if text) * (-1 if found[1] else 1)
         if type_ in _FLOAT_FORMS:
             return struct.pack(_FLOAT_FORMS[type_], number)
         return (number % (1 << 8 * unit)).to_bytes(unit, "little")

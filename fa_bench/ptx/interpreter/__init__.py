@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from fa_bench.ptx.interpreter import (
     approximate,
+    atomic,
+    barriers,
     bits,
     compare,
     convert,
@@ -28,6 +30,8 @@ from fa_bench.ptx.interpreter.state import SEMANTICS
 __all__ = [
     "SEMANTICS",
     "approximate",
+    "atomic",
+    "barriers",
     "bits",
     "compare",
     "convert",

@@ -107,7 +107,7 @@ def cvt_packed(step: Step) -> None:
     step.write(results)
 
 
-@semantic("cvt.tf32")
+@semantic("cvt.tf32", "cvt.tf32.away")
 def cvt_tf32(step: Step) -> None:
     """The number's 19 bits stand in the upper part of the register."""
     fmt: Format = FORMATS["tf32"]

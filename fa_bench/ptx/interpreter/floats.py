@@ -94,9 +94,7 @@ def arithmetic(step: Step) -> None:
     fmt, _ = element(step.instruction.type)
     mode = rounding(step)
     operation = _OPERATIONS[step.instruction.row.op]
-    elementwise(
-        step, lambda *patterns: finished(step, operation(sources(step, patterns, fmt), mode), fmt, mode)
-    )
+    elementwise(step, lambda *patterns: finished(step, operation(sources(step, patterns, fmt), mode), fmt, mode))
 
 
 @semantic(*(f"{op}.{kind}" for op in ("min", "max") for kind in ("f16", "bf16", "f64")))

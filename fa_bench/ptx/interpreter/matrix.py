@@ -68,7 +68,7 @@ def mma_places(matrix: str, type_: str, rows: int, depth: int) -> Places:
 
 
 def wmma_places(matrix: str, type_: str, shape: tuple[int, int, int]) -> Places:
-    """Places of a fragment of ``wmma``, which the ISA leaves open: two of ``mma``, side by side or one below the other."""
+    """Places of a fragment of ``wmma``, which the ISA leaves open: two of ``mma``, side by side or stacked."""
     m, n, k = shape
     if (m, n) == (8, 32):
         exchanged = {"a": "b", "b": "a"}.get(matrix, matrix)
@@ -100,7 +100,7 @@ def _elements(step: Step, operand: Operand, type_: str, count: int) -> list[Lane
 def _gathered(places: Places, elements: Sequence[Lanes], dtype: type) -> Lanes:
     """The matrix whose elements lie at ``places``."""
     shape = [1 + max(place[axis] for lanes in places for place in lanes) for axis in (0, 1)]
-    matrix = np.zeros(shape, dtype)
+    matrix: Lanes = np.zeros(shape, dtype)
     for lanes, column in zip(places, elements, strict=True):
         for place, value in zip(lanes, column, strict=True):
             matrix[place] = value
