@@ -13,10 +13,13 @@ from enum import Enum
 from itertools import pairwise
 from typing import Final
 
-from fa_bench.ptx.program import Addr, Imm, Instruction, Kernel, Label, Reg, Special
+from fa_bench.ptx.isa_row import CARRY
+from fa_bench.ptx.program import Addr, Imm, Instruction, Kernel, Label, Reg, Special, Vec
 
-#: Opcodes after which a new block starts.
-_ENDS: Final = frozenset({"bra", "ret", "exit", "trap", "bar.sync", "barrier.sync"})
+#: Rows that hold lanes back until others come.
+BARRIERS: Final = frozenset(f"{word}.{what}" for word in ("bar", "barrier") for what in ("sync", "red", "red.popc"))
+#: Rows after which a new block starts.
+ENDS: Final = frozenset({"bra", "brx.idx", "ret", "exit", "trap"}) | BARRIERS
 
 
 class Kind(Enum):
@@ -92,8 +95,8 @@ class Flow:
         return self.kernel.instructions[block.start : block.stop]
 
     def kind(self, name: str) -> Kind:
-        """Kind of register ``name``."""
-        return self.kinds.get(name, Kind.VARYING)
+        """Kind of register ``name``; one that is never written holds zero in every lane."""
+        return self.kinds.get(name, Kind.UNIFORM)
 
     def _liveness(self) -> None:
         use: list[set[str]] = []
@@ -164,8 +167,8 @@ class Flow:
         """Fixpoint over register kinds and diverged blocks; both only ever move towards "varying"."""
         kinds: dict[str, Kind] = {}
         diverged: set[int] = set()
-        last_ops = ((b.index, self.kernel.instructions[b.stop - 1].row.op) for b in self.blocks if b.stop > b.start)
-        self._barriers = {k for k, op in last_ops if op in ("bar.sync", "barrier.sync")}
+        ends = ((b.index, self.kernel.instructions[b.stop - 1].row.name) for b in self.blocks if b.stop > b.start)
+        self._barriers = {k for k, name in ends if name in BARRIERS}
         changed = True
         while changed:
             changed = False
@@ -182,9 +185,9 @@ class Flow:
                         if joined is not kinds.get(register.name):
                             kinds[register.name], changed = joined, True
                 last = self.kernel.instructions[block.stop - 1]
-                if last.row.op in ("bra", "ret", "exit") and last.guard is not None:
-                    guard = kinds.get(last.guard.name)
-                    if guard in (Kind.VARYING, Kind.TID) and not self._region(block) <= diverged:
+                if last.row.name in ("bra", "brx.idx", "ret", "exit"):
+                    deciding = {kinds.get(register.name) for register in last.read()}
+                    if deciding & {Kind.VARYING, Kind.TID} and not self._region(block) <= diverged:
                         diverged |= self._region(block)
                         changed = True
         self.kinds, self.diverged = kinds, frozenset(diverged)
@@ -200,7 +203,8 @@ class Flow:
         end = len(self.blocks)
         meet = self.postdominator[block.index]
         successors = block.successors
-        if len(successors) < 2 or any(self.only_ends(s) for s in successors):
+        two_ways = self.kernel.instructions[block.stop - 1].row.name != "brx.idx"
+        if len(successors) < 2 or (two_ways and any(self.only_ends(s) for s in successors)):
             # A guarded exit: the lanes that leave are dead at once, the others go on together.
             return set()
         if meet != end:
@@ -209,7 +213,7 @@ class Flow:
                 return region
         sides = [self._reach([s], end) for s in sorted(successors)]
         first, second = sides[0], set().union(*sides[1:])
-        if not first & second and max(first) < min(second) and not self._barriers & first:
+        if len(sides) == 2 and not first & second and max(first) < min(second) and not self._barriers & first:
             return first
         return first | second
 
@@ -217,6 +221,8 @@ class Flow:
 def result_kind(instruction: Instruction, kinds: dict[str, Kind], one_dimensional: bool) -> Kind:
     """Kind of the value that ``instruction`` produces, given its sources' kinds."""
     sources = [_operand_kind(o, kinds, one_dimensional) for o in instruction.operands[1:]]
+    if instruction.row.carry.startswith("in"):
+        sources.append(kinds.get(CARRY, Kind.UNIFORM))
     op = instruction.row.op
     if instruction.row.lane_varying:
         return Kind.VARYING
@@ -237,7 +243,7 @@ def result_kind(instruction: Instruction, kinds: dict[str, Kind], one_dimensiona
 
 def _tid_kind(instruction: Instruction, sources: list[Kind]) -> Kind:
     op, other = instruction.row.op, instruction.operands[2]
-    if op == "add" and Kind.ZERO in sources:
+    if instruction.row.name == "add.int" and Kind.ZERO in sources:
         return Kind.TID
     if sources[0] is Kind.TID and isinstance(other, Imm) and isinstance(other.value, int):
         if op == "shr" and instruction.type == "s32" and other.value == 31:
@@ -254,8 +260,8 @@ def _operand_kind(operand: object, kinds: dict[str, Kind], one_dimensional: bool
         case Reg(name):
             # An unset kind means "not reached yet" in the fixpoint: optimistic.
             return kinds.get(name, Kind.UNIFORM)
-        case Imm(value):
-            return Kind.ZERO if value == 0 else Kind.UNIFORM
+        case Imm():
+            return Kind.ZERO if operand.is_zero else Kind.UNIFORM
         case Special(name):
             return special_kind(name, one_dimensional)
         case Addr(base) if base is not None:
@@ -293,7 +299,7 @@ def _bits(mask: int) -> Iterable[int]:
 def _blocks(kernel: Kernel) -> list[Block]:
     instructions = kernel.instructions
     starts = {0, *kernel.labels.values()}
-    starts |= {i + 1 for i, instruction in enumerate(instructions) if instruction.row.op in _ENDS}
+    starts |= {i + 1 for i, instruction in enumerate(instructions) if instruction.row.name in ENDS}
     ordered = sorted(starts)
     # A label or barrier at the very end stands before an empty block, where the kernel returns.
     if ordered[-1] < len(instructions):
@@ -310,6 +316,11 @@ def _blocks(kernel: Kernel) -> list[Block]:
             assert isinstance(label, Label)
             target = index[kernel.labels[label.name]]
             block.successors = (target,) if last.guard is None else tuple(dict.fromkeys((target, following)))
+        elif last.row.name == "brx.idx":
+            table = last.operands[1]
+            assert isinstance(table, Vec)
+            targets = [index[kernel.labels[label.name]] for label in table.items if isinstance(label, Label)]
+            block.successors = tuple(dict.fromkeys([*targets, *([] if last.guard is None else [following])]))
         elif last.row.op in ("ret", "exit"):
             block.successors = () if last.guard is None else (following,)
         else:

@@ -29,6 +29,8 @@ class TensorCounters:
     read_sectors, write_sectors : int
         Different 32-byte sectors per warp instruction, summed over the instructions. A partly written sector
         counts whole; a zero-size ``cp.async`` counts nothing.
+    atomic_requests, atomic_sectors : int
+        The same for atomic operations (``atom``, ``red``), which are neither reads nor writes here.
 
     Raises
     ------
@@ -40,6 +42,8 @@ class TensorCounters:
     write_requests: int = 0
     read_sectors: int = 0
     write_sectors: int = 0
+    atomic_requests: int = 0
+    atomic_sectors: int = 0
 
     def __post_init__(self) -> None:
         _check(self)
@@ -53,6 +57,11 @@ class TensorCounters:
     def write_bytes(self) -> int:
         """Global write traffic in bytes."""
         return self.write_sectors * SECTOR_BYTES
+
+    @property
+    def atomic_bytes(self) -> int:
+        """Global traffic of atomic operations in bytes."""
+        return self.atomic_sectors * SECTOR_BYTES
 
 
 @dataclass(frozen=True, slots=True)

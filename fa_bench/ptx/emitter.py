@@ -7,6 +7,7 @@ first use and stored at the block's end.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ from fa_bench.ptx.program import Imm, Instruction, Operand, Reg, Special, Symbol
 ELEMENT: Final[dict[str, str]] = {
     "pred": "i1", "f32": "float", "f64": "double", "f16": "half",
     **{f"{k}{b}": f"i{b}" for k in "bus" for b in (8, 16, 32, 64)},
-    "bf16": "i16", "f16x2": "i32", "bf16x2": "i32",
+    "bf16": "i16", "f16x2": "i32", "bf16x2": "i32", "u16x2": "i32", "s16x2": "i32", "tf32": "i32", "f32x2": "i64",
+    "e4m3x2": "i16", "e5m2x2": "i16",
 }  # fmt: skip
 BITS: Final[dict[str, int]] = {
     "i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "i128": 128, "half": 16, "float": 32, "double": 64,
@@ -97,6 +99,8 @@ class Emitter:
         self.block_state: dict[str, object] = {}
         #: Names of the run-time functions that the kernel calls.
         self.runtime: set[str] = set()
+        #: IR text of run-time functions by name: what :meth:`define` collected.
+        self.library: dict[str, str] = {}
 
     # Text.
 
@@ -129,6 +133,12 @@ class Emitter:
     def field(self, base: str, offset: int) -> str:
         """Pointer ``offset`` bytes behind ``base``."""
         return base if offset == 0 else self.let(f"getelementptr i8, ptr {base}, i64 {offset}")
+
+    def define(self, name: str, text: Callable[[], str]) -> str:
+        """Make sure that the module has the run-time function ``name``; returns the name."""
+        if name not in self.library:
+            self.library[name] = text()
+        return name
 
     # Blocks.
 
@@ -266,12 +276,26 @@ class Emitter:
                     return Value(self.let(f"xor {value.typed}, {one}"), "i1", value.uniform)
                 return value
             case Imm(number, bits):
-                return Value(constant(number, bits, elem), elem, True, Kind.ZERO if number == 0 else Kind.UNIFORM)
-            case Symbol(name) if name in self.kernel.shared:
-                return Value(str(self.kernel.shared[name]), elem, True, Kind.UNIFORM)
+                kind = Kind.ZERO if operand.is_zero else Kind.UNIFORM
+                return Value(constant(number, bits, elem), elem, True, kind)
+            case Symbol(name):
+                return self._symbol(name, elem)
             case Special(name):
                 return self.cast(self.special(name), elem)
         raise UnsupportedInstruction(self.current.text, self.current.line)
+
+    def _symbol(self, name: str, elem: str) -> Value:
+        """Address of a variable in its space."""
+        kernel = self.kernel
+        params = {p.name: p.offset for p in kernel.params}
+        for offsets in (kernel.shared, params, kernel.local):
+            if name in offsets:
+                return self.literal(offsets[name], elem)
+        if name not in kernel.storage.globals:
+            return self.literal(kernel.storage.address(name), elem)
+        table = self.let(f"load ptr, ptr {self.field('%ctx', Context.VARIABLES)}, align 8")
+        place = self.field(table, 8 * kernel.storage.globals.index(name))
+        return self.cast(Value(self.let(f"load i64, ptr {place}, align 8"), "i64", True, Kind.UNIFORM), elem)
 
     def needed_after(self, name: str) -> bool:
         """Whether the current value of register ``name`` is read after the current instruction."""
@@ -373,7 +397,8 @@ class Emitter:
 
     def literal(self, number: int | float, elem: str) -> Value:
         """A constant."""
-        return Value(constant(number, None, elem), elem, True, Kind.ZERO if number == 0 else Kind.UNIFORM)
+        kind = Kind.ZERO if Imm(number).is_zero else Kind.UNIFORM
+        return Value(constant(number, None, elem), elem, True, kind)
 
     def guard_mask(self) -> str:
         """The i32 mask of the lanes that execute the current instruction, its guard included."""
@@ -393,6 +418,10 @@ def mangled(value: Value) -> str:
     return short if value.uniform else f"v{LANES}{short}"
 
 
+#: ``struct`` codes of the float types and of the integers of their width.
+_FLOATS: Final = {"half": ("e", "H"), "float": ("f", "I"), "double": ("d", "Q")}
+
+
 def float_literal(bits: int) -> str:
     """IR literal of an f32 bit pattern: LLVM writes floats as the bits of the double of the same value."""
     sign, exponent, mantissa = bits >> 31, bits >> 23 & 0xFF, bits & 0x7FFFFF
@@ -403,31 +432,55 @@ def float_literal(bits: int) -> str:
 
 
 def constant(number: int | float, bits: int | None, elem: str) -> str:
-    """IR literal of a PTX immediate read as ``elem``."""
-    if elem == "float":
-        if isinstance(number, int):
-            return float_literal(number & 0xFFFFFFFF)
-        return float_literal(bits if bits is not None else struct.unpack("<I", struct.pack("<f", number))[0])
+    """IR literal of a PTX immediate read as ``elem``; an integer stands for its pattern."""
     if elem == "i1":
         return "true" if number else "false"
-    if isinstance(number, float):
-        # A decimal literal for an untyped 32- or 64-bit move.
-        if bits is None:
-            form = "<f" if BITS[elem] == 32 else "<d"
-            bits = int.from_bytes(struct.pack(form, number), "little")
-        return str(bits)
+    if isinstance(number, int):
+        return literal_of(number, elem)
+    if elem not in _FLOATS:
+        # A floating-point literal for an untyped 32- or 64-bit move.
+        return literal_of(_packed(number, "float" if BITS[elem] == 32 else "double") if bits is None else bits, elem)
+    pattern = _packed(number, elem)
+    # A NaN keeps its payload where its literal has this width.
+    return literal_of(bits if bits is not None and number != number and bits >> BITS[elem] == 0 else pattern, elem)
+
+
+def _packed(number: float, elem: str) -> int:
+    real, whole = _FLOATS[elem]
+    try:
+        data = struct.pack(f"<{real}", number)
+    except OverflowError:
+        data = struct.pack(f"<{real}", math.copysign(math.inf, number))
+    pattern: int = struct.unpack(f"<{whole}", data)[0]
+    return pattern
+
+
+def literal_of(pattern: int, elem: str) -> str:
+    """IR literal of a bit pattern as ``elem``."""
     width = BITS[elem]
-    number &= (1 << width) - 1
-    return str(number - (1 << width) if number >> (width - 1) else number)
+    pattern &= (1 << width) - 1
+    if elem == "float":
+        return float_literal(pattern)
+    if elem == "double":
+        return f"0x{pattern:016X}"
+    if elem == "half":
+        return f"0xH{pattern:04X}"
+    return str(pattern - (1 << width) if pattern >> (width - 1) else pattern)
 
 
 def _relabel(name: str, source: str, elem: str) -> str:
-    if elem == "float":
-        return float_literal(int(name) & 0xFFFFFFFF)
-    if source == "float":
-        number = struct.unpack("<d", struct.pack("<Q", int(name, 16)))[0]
-        pattern = int(name, 16)
-        if pattern >> 52 & 0x7FF == 0x7FF:
-            return str((pattern >> 63) << 31 | 0xFF << 23 | (pattern >> 29 & 0x7FFFFF))
-        return str(struct.unpack("<i", struct.pack("<f", number))[0])
-    return name
+    return literal_of(_pattern(name, source), elem)
+
+
+def _pattern(literal: str, elem: str) -> int:
+    """Bit pattern of an IR literal."""
+    if elem == "half":
+        return int(literal[3:], 16)
+    if elem not in _FLOATS:
+        return int(literal)
+    wide = int(literal, 16)
+    if elem == "double":
+        return wide
+    if wide >> 52 & 0x7FF == 0x7FF:
+        return (wide >> 63) << 31 | 0xFF << 23 | (wide >> 29 & 0x7FFFFF)
+    return _packed(struct.unpack("<d", struct.pack("<Q", wide))[0], "float")

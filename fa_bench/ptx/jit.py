@@ -11,7 +11,7 @@ import functools
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,18 +19,26 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from fa_bench.filecache import EMULATOR
-from fa_bench.ptx import lower_arith, lower_memory, lower_warp, runtime, runtime_math
-from fa_bench.ptx.cfg import Block, Flow
-from fa_bench.ptx.emitter import Emitter
+from fa_bench.ptx import host, lower_space, runtime, runtime_math
+from fa_bench.ptx.cfg import ENDS, Block, Flow
+from fa_bench.ptx.emitter import Emitter, Value
 from fa_bench.ptx.isa import UnsupportedInstruction
-from fa_bench.ptx.layout import BARRIER, DONE, FAULT, LANES, PARKED, STOPPED, Context, Queue, Warp
-from fa_bench.ptx.program import Instruction, Kernel
+from fa_bench.ptx.layout import BARRIER, DONE, FAULT, LANES, PARKED, RESCHEDULE, STOPPED, YIELD, Context, Queue, Warp
+from fa_bench.ptx.lower_barrier import barrier_operands
+from fa_bench.ptx.lowerings import LOWERINGS
+from fa_bench.ptx.program import Instruction, Kernel, Reg, Vec
 
-__all__ = ["CONTROL_ROWS", "LOWERINGS", "CompiledKernel", "compile_kernel", "lower_memory", "lower_warp"]
+__all__ = ["CONTROL_ROWS", "LOWERINGS", "CompiledKernel", "compile_kernel"]
 
-LOWERINGS: Final = lower_arith.LOWERINGS
 #: Rows that end a basic block; :class:`_Function` handles them.
-CONTROL_ROWS: Final = frozenset({"bra", "ret", "exit", "trap", "bar.sync", "barrier.sync"})
+CONTROL_ROWS: Final = ENDS
+#: A warp that goes on with the result of a barrier's votes resumes at its block's number plus this.
+_WITH_VOTES: Final = 1 << 20
+
+
+#: Compiled kernels that the process keeps loaded, oldest first.
+KERNELS_KEPT: Final = 64
+_LOADED: Final[dict[str, CompiledKernel]] = {}
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,8 @@ class Plan:
 
     warp_bytes: int
     queue_offset: int
+    local_offset: int
+    local_bytes: int
     #: Index of the instruction of each access site.
     global_sites: list[int]
     shared_sites: list[int]
@@ -57,7 +67,7 @@ class CompiledKernel:
     from_cache: bool
 
 
-def compile_kernel(kernel: Kernel, one_dimensional: bool) -> CompiledKernel:
+def compile_kernel(kernel: Kernel, one_dimensional: bool, counting: bool = True) -> CompiledKernel:
     """Compile ``kernel``, or load it from the cache.
 
     Parameters
@@ -65,24 +75,32 @@ def compile_kernel(kernel: Kernel, one_dimensional: bool) -> CompiledKernel:
     kernel : Kernel
     one_dimensional : bool
         Whether blocks have extent 1 in y and z.
+    counting : bool
+        Without it nothing is counted and no access is checked: the yardstick for what counting costs.
 
     Raises
     ------
     UnsupportedInstruction
         If an instruction has operands that the emulator does not execute.
     """
-    key = _key(kernel, one_dimensional)
+    key = _key(kernel, one_dimensional, counting)
+    if key in _LOADED:
+        # The same code, but lines and variables of the module at hand.
+        return replace(_LOADED[key], kernel=kernel)
     cached = _from_bytes(EMULATOR.read(key))
     if cached is not None:
         plan, code = cached
     else:
-        text, plan = lower(kernel, one_dimensional)
+        text, plan = lower(kernel, one_dimensional, counting)
         code = _machine_code(text)
         EMULATOR.write(key, json.dumps(asdict(plan)).encode() + b"\n" + code)
     engine = _engine(code)
     prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
     function = prototype(engine.get_function_address("run_ctas"))
-    return CompiledKernel(kernel, plan, function, engine, cached is not None)
+    while len(_LOADED) >= KERNELS_KEPT:
+        del _LOADED[next(iter(_LOADED))]
+    _LOADED[key] = CompiledKernel(kernel, plan, function, engine, cached is not None)
+    return _LOADED[key]
 
 
 def _from_bytes(content: bytes | None) -> tuple[Plan, bytes] | None:
@@ -95,10 +113,14 @@ def _from_bytes(content: bytes | None) -> tuple[Plan, bytes] | None:
         return None  # not ours to read: compile again
 
 
-def _key(kernel: Kernel, one_dimensional: bool) -> str:
+def _key(kernel: Kernel, one_dimensional: bool, counting: bool) -> str:
     digest = hashlib.sha256(_identity().encode())
-    digest.update(repr((kernel.name, kernel.params, kernel.shared, one_dimensional)).encode())
+    digest.update(repr((kernel.name, kernel.params, kernel.shared, one_dimensional, counting)).encode())
     digest.update("\n".join(i.text for i in kernel.instructions).encode())
+    digest.update(repr((kernel.local, kernel.local_bytes, kernel.storage.layout)).encode())
+    if kernel.inlined:
+        # Copies of a function have the same text, but registers of their own.
+        digest.update(repr([(i.row.name, i.operands, i.guard) for i in kernel.instructions]).encode())
     digest.update(repr((sorted(kernel.labels.items()), sorted(kernel.registers.items()))).encode())
     return digest.hexdigest()[:32]
 
@@ -110,22 +132,15 @@ def _identity() -> str:
     folder = Path(__file__).parent
     for path in sorted([*folder.glob("*.py"), *folder.glob("ir/*.ll")]):
         digest.update(path.read_bytes())
-    cpu, features = _host()
+    cpu, features = host.cpu()
     return f"{digest.hexdigest()} {llvmlite.__version__} {llvm.llvm_version_info} {cpu} {features}"
-
-
-@functools.cache
-def _host() -> tuple[str, str]:
-    features = llvm.get_host_cpu_features()
-    features["prefer-256-bit"] = False
-    return llvm.get_host_cpu_name(), features.flatten()
 
 
 @functools.cache
 def _target_machine() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    cpu, features = _host()
+    cpu, features = host.cpu()
     return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=2, jit=True)
 
 
@@ -137,6 +152,7 @@ def _machine_code(text: str) -> bytes:
     tuning = llvm.create_pipeline_tuning_options(speed_level=1)
     builder = llvm.create_pass_builder(machine, tuning)
     passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
     passes.add_global_dead_code_eliminate_pass()
     passes.add_sroa_pass()
     passes.add_simplify_cfg_pass()
@@ -157,11 +173,11 @@ def _engine(code: bytes) -> Any:
 def _target_machine_for_engine() -> Any:
     """An engine takes ownership of its target machine, so each gets its own."""
     _target_machine()
-    cpu, features = _host()
+    cpu, features = host.cpu()
     return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=2, jit=True)
 
 
-def lower(kernel: Kernel, one_dimensional: bool) -> tuple[str, Plan]:
+def lower(kernel: Kernel, one_dimensional: bool, counting: bool = True) -> tuple[str, Plan]:
     """IR text of ``kernel`` with its run-time functions, and its plan."""
     flow = Flow(kernel, one_dimensional)
     offsets: dict[str, int] = {}
@@ -174,27 +190,41 @@ def lower(kernel: Kernel, one_dimensional: bool) -> tuple[str, Plan]:
     emitter = Emitter(flow, offsets)
     body = _Function(emitter).text()
     uses_queue = "copy_queue" in emitter.runtime
+    local_offset = queue_offset + (Queue.ENTRIES * Queue.SIZE if uses_queue else 0)
+    local_bytes = -(-LANES * lower_space.local_stride(kernel.local_bytes) // 64) * 64
     # An odd number of lines between warps keeps their states out of the same cache sets.
-    warp_bytes = queue_offset + (Queue.ENTRIES * Queue.SIZE if uses_queue else 0) + 64
+    warp_bytes = local_offset + local_bytes + (64 if (local_offset + local_bytes) % 128 == 0 else 0)
     plan = Plan(
         warp_bytes,
         queue_offset,
+        local_offset,
+        local_bytes,
         emitter.global_sites,
         emitter.shared_sites,
         [(b.start, b.stop) for b in flow.blocks],
     )
-    return _module(body.replace("QUEUE_OFFSET", str(queue_offset)), emitter, plan), plan
+    body = body.replace("QUEUE_OFFSET", str(queue_offset)).replace("LOCAL_OFFSET", str(local_offset))
+    return _module(body, emitter, plan, counting), plan
 
 
-def _module(warp: str, e: Emitter, plan: Plan) -> str:
+def _module(warp: str, e: Emitter, plan: Plan, counting: bool) -> str:
     functions = [
         warp,
-        runtime.template("driver", WARP_BYTES=plan.warp_bytes, QUEUE_OFFSET=plan.queue_offset),
-        runtime.template("check"),
+        *e.library.values(),
+        runtime.template(
+            "driver",
+            WARP_BYTES=plan.warp_bytes,
+            QUEUE_OFFSET=plan.queue_offset,
+            LOCAL_OFFSET=plan.local_offset,
+            LOCAL_BYTES=plan.local_bytes,
+        ),
+        runtime.template("barrier", WARP_BYTES=plan.warp_bytes),
+        runtime.template("check" if counting else "uncounted"),
         runtime.template("queue"),
+        runtime.template("mbarrier", WARP_BYTES=plan.warp_bytes, QUEUE_OFFSET=plan.queue_offset),
         runtime_math.ex2(),
         runtime_math.lg2(),
-        runtime_math.permute("+avx512f," in _host()[1]),
+        runtime_math.permute(host.has("avx512f")),
     ]
     sizes: set[int] = set()
     quad = False
@@ -206,11 +236,6 @@ def _module(warp: str, e: Emitter, plan: Plan) -> str:
             sizes.add(int(rest.split("_")[1]))
         elif word == "ldmatrix":
             functions.append(runtime_math.ldmatrix(int(rest[1]), rest.endswith("trans")))
-        elif name in ("mma_f16", "mma_bf16"):
-            functions.append(runtime_math.multiply(rest))
-            functions.append(runtime_math.expand_a(rest))
-    if any(name.startswith("mma") for name in e.runtime):
-        functions += [runtime_math.expand_c(), runtime_math.collapse_c()]
     functions += [runtime.access(size) for size in sorted(sizes)]
     if quad:
         functions += [runtime.quads(), runtime.template("quad")]
@@ -219,6 +244,7 @@ def _module(warp: str, e: Emitter, plan: Plan) -> str:
     return (
         text + "\n" + "\n".join(_intrinsics(text)) + f"\nattributes #0 = {{ nounwind {vectors} }}\n"
         f"attributes #1 = {{ nounwind noinline {vectors} }}\n"
+        f"attributes #3 = {{ nounwind alwaysinline {vectors} }}\n"
     )
 
 
@@ -226,6 +252,8 @@ def _intrinsics(text: str) -> list[str]:
     """Declarations of the overloaded intrinsics that ``text`` calls."""
     found: dict[str, str] = {}
     for result, name, arguments in re.findall(r"call (\S+|<[^>]+>) @(llvm\.[\w.]+)\((.*)\)$", text, re.M):
+        # Constant vectors hold types as well.
+        arguments = re.sub(r"<(?!\d+ x )[^>]*>", "", arguments)
         types = ", ".join(re.findall(r"(?:^|, )(<\d+ x \w+>|float|double|half|i\d+)(?= )", arguments))
         found[name] = f"declare {result} @{name}({types})"
     declared = "\n".join(line for line in text.splitlines() if line.startswith("declare"))
@@ -239,7 +267,7 @@ class _Function:
         self.e = emitter
         self.flow = emitter.flow
         self.labels = 0
-        self.resume_points: list[int] = [0]
+        self.resume_points: dict[int, str] = {0: "b0"}
 
     def text(self) -> str:
         for block in self.flow.blocks:
@@ -265,16 +293,17 @@ class _Function:
                 f"  %{name} = load ptr, ptr %p.{name}, align 8",
             ]
         head += [
-            f"  %budget = getelementptr i8, ptr %ctx, i64 {Context.BUDGET}",
+            f"  %slice = getelementptr i8, ptr %ctx, i64 {Context.SLICE}",
             "  %queue = getelementptr i8, ptr %ws, i64 QUEUE_OFFSET",
+            "  %local = getelementptr i8, ptr %ws, i64 LOCAL_OFFSET",
             "  %live.0 = load i32, ptr %ws, align 4",
             "  store i32 %live.0, ptr %live, align 4",
             "  store i32 %live.0, ptr %active, align 4",
             f"  %p.resume = getelementptr i8, ptr %ws, i64 {Warp.RESUME}",
             "  %resume = load i32, ptr %p.resume, align 4",
             "  switch i32 %resume, label %fault [ "
-            + " ".join(f"i32 {k}, label %b{k}" for k in sorted(set(self.resume_points)))
-            + " ]",
+            + " ".join(f"i32 {k}, label %{name}" for k, name in sorted(self.resume_points.items()))
+            + f" i32 {RESCHEDULE}, label %schedule ]",
         ]
         return "\n".join([*head, *body, "}", ""])
 
@@ -292,15 +321,17 @@ class _Function:
             if instruction.row.name in CONTROL_ROWS:
                 terminator = instruction
                 break
-            LOWERINGS[instruction.row.name](e, instruction)
+            self._lower(instruction)
         if terminator is None:
             e.flush()
             if block.stop == len(e.kernel.instructions) and block.start == block.stop:
                 self._exit(None)
             else:
                 self._goto(k, k + 1)
-        elif terminator.row.op == "bra":
+        elif terminator.row.name == "bra":
             self._branch(block, terminator)
+        elif terminator.row.name == "brx.idx":
+            self._branch_by_index(block, terminator)
         elif terminator.row.op in ("ret", "exit"):
             guard = e.guard_mask() if terminator.guard is not None else None
             e.flush()
@@ -319,6 +350,13 @@ class _Function:
         else:
             self._barrier(block, terminator)
 
+    def _lower(self, instruction: Instruction) -> None:
+        """Lower one instruction; one that is malformed in a way that no check foresaw is refused all the same."""
+        try:
+            LOWERINGS[instruction.row.name](self.e, instruction)
+        except (AssertionError, LookupError, StopIteration, TypeError, ValueError) as error:
+            raise UnsupportedInstruction(instruction.text, instruction.line) from error
+
     def _new(self) -> str:
         self.labels += 1
         return f"l{self.labels}"
@@ -327,18 +365,17 @@ class _Function:
         """Jump from block ``source`` to ``target`` with the active lanes."""
         e = self.e
         if target <= source:
-            left = e.let("load i64, ptr %budget, align 8")
+            left = e.let("load i64, ptr %slice, align 8")
             left = e.let(f"sub i64 {left}, 1")
-            e.emit(f"store i64 {left}, ptr %budget, align 8")
-            halted = e.let("load volatile i32, ptr %stop, align 4")
-            halted = e.let(f"icmp ne i32 {halted}, 0")
+            e.emit(f"store i64 {left}, ptr %slice, align 8")
             spent = e.let(f"icmp slt i64 {left}, 0")
-            on, spent_label, ahead = self._new(), self._new(), self._new()
-            e.emit(f"br i1 {halted}, label %stopped, label %{on}")
-            e.label(on)
-            e.emit(f"br i1 {spent}, label %{spent_label}, label %{ahead}")
-            e.label(spent_label)
-            self._fault(6)
+            over, ahead = self._new(), self._new()
+            e.emit(f"br i1 {spent}, label %{over}, label %{ahead}")
+            e.label(over)
+            # A slice of jumps is over: the other warps get their turn, and a CTA without end is noticed.
+            self._store_pc(e.let("load i32, ptr %active, align 4"), target)
+            e.emit(f"store i32 {e.instruction_index}, ptr {e.field('%ctx', Context.FAULT_SITE)}, align 4")
+            e.emit("br label %yield")
             e.label(ahead)
         if source not in self.flow.diverged and target not in self.flow.diverged:
             e.emit(f"br label %b{target}")
@@ -392,9 +429,6 @@ class _Function:
             rest = e.let(f"xor i32 {bits}, {active}")
             self._store_pc(rest, k + 1)
             self._store_pc(bits, target)
-            if target <= k:
-                left = e.let("load i64, ptr %budget, align 8")
-                e.emit(f"store i64 {e.let(f'sub i64 {left}, 1')}, ptr %budget, align 8")
             e.emit("br label %schedule")
         e.label(taken)
         self._goto(k, target)
@@ -423,18 +457,58 @@ class _Function:
         e.emit(f"br i1 {left}, label %schedule, label %{on}")
         e.label(on)
 
-    def _barrier(self, block: Block, instruction: Instruction) -> None:
-        e = self.e
-        if instruction.guard is not None:
-            raise UnsupportedInstruction(instruction.text, instruction.line)
-        number = e.read(instruction.operands[0], "i32")
-        count = e.read(instruction.operands[1], "i32") if len(instruction.operands) > 1 else e.literal(0, "i32")
-        if not number.uniform or not count.uniform:
-            raise UnsupportedInstruction(instruction.text, instruction.line)
+    def _branch_by_index(self, block: Block, instruction: Instruction) -> None:
+        """``brx.idx``: each lane goes to the target that its index picks."""
+        e, k = self.e, block.index
+        table = instruction.operands[1]
+        assert isinstance(table, Vec)
+        targets = [self.flow.target(label) for label in table.items]  # type: ignore[arg-type]  # Labels, as in bra
+        index = e.read(instruction.operands[0], "i32")
+        inside = e.guard_mask()
+        active = e.mask()
         e.flush()
-        self.resume_points.append(block.index + 1)
-        masked = e.let(f"and i32 {number.name}, 15")
-        for offset, value in ((Warp.BARRIER, masked), (Warp.BARRIER_THREADS, count.name)):
+        if index.uniform and instruction.guard is None:
+            bad = self._new()
+            labels = [self._new() for _ in targets]
+            cases = " ".join(f"i32 {j}, label %{label}" for j, label in enumerate(labels))
+            e.emit(f"switch i32 {index.name}, label %{bad} [ {cases} ]")
+            for label, target in zip(labels, targets, strict=True):
+                e.label(label)
+                self._goto(k, target)
+            e.label(bad)
+            self._fault(11)
+            return
+        if instruction.guard is not None:
+            self._store_pc(e.let(f"and i32 {active}, {e.let(f'xor i32 {inside}, -1')}"), k + 1)
+        left = inside
+        for j, target in enumerate(targets):
+            mine = e.op("icmp eq {0}, {n1}", e.vector(index), e.literal(j, "i32"), elem="i1")
+            bits = e.let(f"and i32 {e.let(f'bitcast {mine.typed} to i32')}, {inside}")
+            self._store_pc(bits, target)
+            left = e.let(f"and i32 {left}, {e.let(f'xor i32 {bits}, -1')}")
+        bad = self._new()
+        e.emit(f"br i1 {e.let(f'icmp eq i32 {left}, 0')}, label %schedule, label %{bad}")
+        e.label(bad)
+        self._fault(11)
+
+    def _barrier(self, block: Block, instruction: Instruction) -> None:
+        """``bar.sync`` and ``bar.red``: lanes that come early are parked, the last ones take the warp to the driver."""
+        e = self.e
+        red = ".red" in instruction.row.name
+        operands = instruction.operands[1:-1] if red else instruction.operands
+        number, count = barrier_operands(e, instruction, operands)
+        if red:
+            vote = e.vector(e.read(instruction.operands[-1], "i1"))
+            votes = e.let(f"and i32 {e.let(f'bitcast {vote.typed} to i32')}, {e.mask()}")
+            for field, bits in ((Context.VOTES, votes), (Context.VOTERS, e.mask())):
+                place = e.let(f"getelementptr i32, ptr {e.field('%ctx', field)}, i32 {number}")
+                old = e.let(f"load i32, ptr {place}, align 4")
+                more = e.let(f"call i32 @llvm.ctpop.i32(i32 {bits})")
+                e.emit(f"store i32 {e.let(f'add i32 {old}, {more}')}, ptr {place}, align 4")
+        e.flush()
+        resume = block.index + 1 + (_WITH_VOTES if red else 0)
+        self.resume_points[resume] = f"v{block.index}" if red else f"b{block.index + 1}"
+        for offset, value in ((Warp.BARRIER, number), (Warp.BARRIER_THREADS, count)):
             e.emit(f"store i32 {value}, ptr {e.field('%ws', offset)}, align 4")
         active = e.let("load i32, ptr %active, align 4")
         live = e.let("load i32, ptr %live, align 4")
@@ -442,18 +516,44 @@ class _Function:
         whole, part = self._new(), self._new()
         e.emit(f"br i1 {together}, label %{whole}, label %{part}")
         e.label(part)
-        self._store_pc(active, PARKED + block.index + 1)
+        self._store_pc(active, PARKED + resume)
         e.emit("br label %schedule")
         e.label(whole)
-        self._arrive(str(block.index + 1))
+        self._leave(str(resume), BARRIER)
+        if red:
+            e.label(f"v{block.index}")
+            self._votes(instruction)
+            e.emit(f"br label %b{block.index + 1}")
 
-    def _arrive(self, resume: str) -> None:
-        """Return to the driver with all live lanes at a barrier."""
+    def _votes(self, instruction: Instruction) -> None:
+        """Write the result of ``bar.red`` where the next block finds it."""
+        e = self.e
+        target = instruction.operands[0]
+        assert isinstance(target, Reg)
+        if target.name not in e.offsets:
+            return
+        votes, voters = (
+            e.let(f"load i32, ptr {e.field('%ws', offset)}, align 4") for offset in (Warp.VOTES, Warp.VOTERS)
+        )
+        if instruction.row.name.endswith("popc"):
+            value = Value(votes, "i32", True)
+        elif instruction.has("and"):
+            value = Value(e.let(f"icmp eq i32 {votes}, {voters}"), "i1", True)
+        else:
+            value = Value(e.let(f"icmp ne i32 {votes}, 0"), "i1", True)
+        if not e.is_uniform(target.name):
+            value = e.vector(value)
+        if value.elem == "i1" and not value.uniform:
+            value = Value(e.let(f"bitcast {value.typed} to i32"), "i32", True)
+        e.emit(f"store {value.typed}, ptr {e.slot(target.name)}, align {4 if value.uniform else 64}")
+
+    def _leave(self, resume: str, code: int) -> None:
+        """Return to the driver; the warp goes on at block ``resume``."""
         e = self.e
         live = e.let("load i32, ptr %live, align 4")
         e.emit(f"store i32 {live}, ptr {e.field('%ws', Warp.LIVE)}, align 4")
         e.emit(f"store i32 {resume}, ptr {e.field('%ws', Warp.RESUME)}, align 4")
-        e.emit(f"ret i32 {BARRIER}")
+        e.emit(f"ret i32 {code}")
 
     def _fault(self, kind: int, site: str = "") -> None:
         """Record a fault at the current instruction (or ``site``) and leave."""
@@ -487,9 +587,9 @@ class _Function:
         resume = e.let(f"sub i32 {least}, {PARKED}")
         e.emit(f"br i1 {together}, label %arrive, label %astray")
         e.label("arrive")
-        self._arrive(resume)
+        self._leave(resume, BARRIER)
         e.label("astray")
-        barrier = e.let(f"sub i32 {resume}, 1")
+        barrier = e.let(f"sub i32 {e.let(f'and i32 {resume}, {_WITH_VOTES - 1}')}, 1")
         self._fault(4, barrier)
         for block in self.flow.blocks:
             if block.index not in self.flow.diverged:
@@ -498,6 +598,20 @@ class _Function:
         e.label("unproved")
         e.instruction_index = 0
         self._fault(7)
+        e.label("yield")
+        budget = e.field("%ctx", Context.BUDGET)
+        slice_start = e.let(f"load i64, ptr {e.field('%ctx', Context.SLICE_START)}, align 8")
+        left = e.let(f"sub i64 {e.let(f'load i64, ptr {budget}, align 8')}, {slice_start}")
+        e.emit(f"store i64 {left}, ptr {budget}, align 8")
+        halted = e.let(f"icmp ne i32 {e.let('load volatile i32, ptr %stop, align 4')}, 0")
+        e.emit(f"br i1 {halted}, label %stopped, label %yield.on")
+        e.label("yield.on")
+        e.emit(f"br i1 {e.let(f'icmp slt i64 {left}, 0')}, label %yield.spent, label %yield.out")
+        e.label("yield.spent")
+        e.emit(f"store i32 6, ptr {e.field('%ctx', Context.FAULT_KIND)}, align 4")
+        e.emit("br label %fault")
+        e.label("yield.out")
+        self._leave(str(RESCHEDULE), YIELD)
         for name, code in (("done", DONE), ("stopped", STOPPED), ("fault", FAULT)):
             e.label(name)
             e.emit(f"ret i32 {code}")

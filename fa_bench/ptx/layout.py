@@ -9,8 +9,13 @@ from typing import Final
 
 LANES: Final = 32
 SECTOR_BYTES: Final = 32
-#: Generic addresses of shared memory are ``SHARED_WINDOW`` + offset.
-SHARED_WINDOW: Final = 1 << 56
+#: A generic address has the number of its space in its top byte; global addresses are those of the host.
+WINDOW_SHIFT: Final = 56
+WINDOWS: Final[dict[str, int]] = {"global": 0, "shared": 1, "local": 2, "const": 3, "param": 4}
+SHARED_WINDOW: Final = 1 << WINDOW_SHIFT
+LOCAL_WINDOW: Final = 2 << WINDOW_SHIFT
+CONST_WINDOW: Final = 3 << WINDOW_SHIFT
+PARAM_WINDOW: Final = 4 << WINDOW_SHIFT
 
 
 class Context:
@@ -24,7 +29,7 @@ class Context:
     BLOCK_COUNTS: Final = 40  # ptr to u64 per basic block: warps that executed it
     STOP: Final = 48  # ptr to u32: not zero = stop at the next loop or barrier
     WARPS: Final = 56  # ptr to the warp states of the CTA
-    BUDGET: Final = 64  # i64: backward jumps that a warp may still take in this CTA
+    BUDGET: Final = 64  # i64: backward jumps that this CTA may still take
     BUDGET_START: Final = 72  # i64
     NBUFFERS: Final = 80  # i32
     SHARED_SIZE: Final = 84  # i32
@@ -41,7 +46,15 @@ class Context:
     FAULT_ADDRESS: Final = 152  # i64
     ARRIVED: Final = 160  # i32 x 16: threads that arrived at each barrier
     CTAS_DONE: Final = 224  # i64
-    SIZE: Final = 256
+    SLICE: Final = 232  # i64: backward jumps until the warp that runs lets the others go on
+    SLICE_START: Final = 240  # i64
+    VARIABLES: Final = 256  # ptr to i64 per global variable: its address
+    CONSTANT: Final = 264  # ptr, the constant bank
+    CONSTANT_SIZE: Final = 272  # i64
+    PARAMS_SIZE: Final = 280  # i64
+    VOTES: Final = 288  # i32 x 16: threads that voted yes at each barrier
+    VOTERS: Final = 352  # i32 x 16: threads that voted
+    SIZE: Final = 448
 
 
 class Buffers:
@@ -49,9 +62,14 @@ class Buffers:
 
     LOW: Final = 0  # i64
     HIGH: Final = 8  # i64, one past the end
-    #: u64 x 4: read requests, write requests, read sectors, write sectors.
+    #: u64 x 8: requests of direction d at index d, its sectors at d + 2.
     COUNTS: Final = 16
-    SIZE: Final = 48
+    SIZE: Final = 80
+
+    #: Directions of an access.
+    READ: Final = 0
+    WRITE: Final = 1
+    ATOMIC: Final = 4
 
 
 class GlobalSite:
@@ -109,6 +127,8 @@ class Warp:
     QUEUE_TAIL: Final = 24  # i32
     GROUPS: Final = 28  # i32: committed groups
     WARP_ID: Final = 32  # i32
+    VOTES: Final = 36  # i32: what the barrier that the warp left has counted
+    VOTERS: Final = 40  # i32
     PC: Final = 64  # i32 x 32
     TID: Final = 192  # i32 x 32, three times: x, y, z
     GROUP_END: Final = 576  # i32 x 64
@@ -143,6 +163,10 @@ BARRIER: Final = 1
 FAULT: Final = 2
 STOPPED: Final = 3
 DEADLOCK: Final = 4
+YIELD: Final = 5
+
+#: Warp.RESUME of a warp whose lanes' own block indices say where to go on.
+RESCHEDULE: Final = -1
 
 #: Contents of FAULT_KIND.
 FAULTS: Final[dict[int, str]] = {
@@ -153,6 +177,12 @@ FAULTS: Final[dict[int, str]] = {
     5: "trap",
     6: "ran out of its instruction budget",
     7: "enters a block with part of its lanes that was proved to be entered by all",
+    8: "is outside that space",
+    9: "cannot be written",
+    10: "has no atomic operations",
+    11: "picks none of the branch targets",
+    13: "needs all live lanes of the warp together",
+    12: "is given a count that no mbarrier has, or one that its pending arrivals do not allow",
 }
 
 FLAG_OK: Final = 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fa_bench.ptx.emitter import BITS, ELEMENT, Emitter, Value
 from fa_bench.ptx.isa import UnsupportedInstruction
-from fa_bench.ptx.layout import LANES, Context, GlobalSite, SharedSite
+from fa_bench.ptx.layout import LANES, SHARED_WINDOW, Context, GlobalSite, SharedSite
 from fa_bench.ptx.lower_arith import extended, lowers
-from fa_bench.ptx.program import Addr, Imm, Instruction, Operand, Reg, Symbol, Vec
+from fa_bench.ptx.program import Addr, Imm, Instruction, Operand, Reg, Vec
 
 
 def address(e: Emitter, operand: Operand, elem: str) -> Value:
@@ -22,6 +22,16 @@ def address(e: Emitter, operand: Operand, elem: str) -> Value:
     return e.op("add {0}, {n1}", base, e.literal(operand.offset, elem))
 
 
+def shared_offset(e: Emitter, i: Instruction, operand: int) -> Value:
+    """Offsets in shared memory of all lanes; without ``.shared`` the address is generic and must lie in its window."""
+    if i.has("shared"):
+        return e.vector(address(e, i.operands[operand], "i32"))
+    generic = address(e, i.operands[operand], "i64")
+    offset = e.op("sub {0}, {n1}", generic, e.literal(SHARED_WINDOW, "i64"))
+    far = e.op("icmp ugt {0}, {n1}", offset, e.literal(0x7FFFFFFF, "i64"), elem="i1")
+    return e.vector(e.select(far, e.literal(-16, "i32"), e.convert("trunc", offset, "i32")))
+
+
 def site(e: Emitter, space: str) -> str:
     """Pointer to a new access site of the current instruction."""
     sites = e.global_sites if space == "global" else e.shared_sites
@@ -35,36 +45,19 @@ def fault_unless(e: Emitter, ok: str) -> None:
     """Leave the warp with the recorded fault unless the i1 ``ok`` is true."""
     index = e.instruction_index
     name = e.fresh("ok")
-    e.emit(f"br i1 {ok}, label %{name}, label %fault{index}")
-    e.label(f"fault{index}")
+    e.emit(f"br i1 {ok}, label %{name}, label %{name}.not")
+    e.label(f"{name}.not")
     pointer = e.field("%ctx", Context.FAULT_SITE)
     e.emit(f"store i32 {index}, ptr {pointer}, align 4")
     e.emit("br label %fault")
     e.label(name)
 
 
-def _items(operand: Operand) -> tuple[Operand, ...]:
+def items_of(operand: Operand) -> tuple[Operand, ...]:
     return operand.items if isinstance(operand, Vec) else (operand,)
 
 
-@lowers("ld.param")
-def _ld_param(e: Emitter, i: Instruction) -> None:
-    source = i.operands[1]
-    assert isinstance(source, Addr)
-    if not isinstance(source.base, Symbol):
-        raise UnsupportedInstruction(i.text, i.line)
-    name = source.base.name
-    offset = next(p.offset for p in e.kernel.params if p.name == name) + source.offset
-    elem, step = ELEMENT[i.type], BITS[ELEMENT[i.type]] // 8
-    values = []
-    for k in range(len(_items(i.operands[0]))):
-        pointer = e.field("%params", offset + k * step)
-        values.append(Value(e.let(f"load {elem}, ptr {pointer}, align {step}"), elem, True))
-    for target, value in zip(_items(i.operands[0]), values, strict=True):
-        e.write(target, _widened(e, i, target, value))
-
-
-def _widened(e: Emitter, i: Instruction, target: Operand, value: Value) -> Value:
+def widened(e: Emitter, i: Instruction, target: Operand, value: Value) -> Value:
     """A narrow load fills its wider register by the type's sign."""
     assert isinstance(target, Reg)
     width = e.kernel.registers.get(target.name, BITS[value.elem])
@@ -76,7 +69,7 @@ def _widened(e: Emitter, i: Instruction, target: Operand, value: Value) -> Value
 @lowers("ld.global", "ld.shared")
 def _load(e: Emitter, i: Instruction) -> None:
     space = i.row.op.removeprefix("ld.")
-    items = _items(i.operands[0])
+    items = items_of(i.operands[0])
     elem = ELEMENT[i.type]
     unit = BITS[elem] // 8
     size = unit * len(items)
@@ -92,18 +85,18 @@ def _load(e: Emitter, i: Instruction) -> None:
             loaded = e.let(f"load {elem}, ptr {e.field(pointer, k * unit)}, align {unit}")
             values.append(Value(loaded, elem, True))
     else:
-        buffer = e.alloca("xfer", LANES * 16)
+        buffer = transfer(e, size)
         quad = unit == 4 and len(items) == 4
         name = f"ld_{space}_{'quad' if quad else size}"
         e.runtime.add(name)
         flags = e.let(f"call i32 @{name}(ptr %ctx, ptr {place}, {where.typed}, i32 {e.guard_mask()}, ptr {buffer})")
         fault_unless(e, e.let(f"icmp ne i32 {flags}, 0"))
-        values = _unpacked(e, buffer, elem, len(items), quad)
+        values = unpacked(e, buffer, elem, len(items), quad)
     for target, value in zip(items, values, strict=True):
-        e.write(target, _widened(e, i, target, value))
+        e.write(target, widened(e, i, target, value))
 
 
-def _unpacked(e: Emitter, buffer: str, elem: str, count: int, quad: bool) -> list[Value]:
+def unpacked(e: Emitter, buffer: str, elem: str, count: int, quad: bool) -> list[Value]:
     """The loaded vectors of all lanes; ``quad`` loads lie one after the other, others lane by lane."""
     if quad:
         parts = [e.let(f"load <{LANES} x {elem}>, ptr {e.field(buffer, 128 * k)}, align 64") for k in range(count)]
@@ -121,19 +114,18 @@ def _every(e: Emitter, data: str, count: int, elem: str, k: int, step: int) -> s
     return e.let(f"shufflevector <{count} x {elem}> {data}, <{count} x {elem}> poison, <{LANES} x i32> <{lanes}>")
 
 
-@lowers("st.global", "st.shared")
-def _store(e: Emitter, i: Instruction) -> None:
-    space = i.row.op.removeprefix("st.")
-    items = _items(i.operands[1])
+def transfer(e: Emitter, size: int) -> str:
+    """Buffer for ``size`` bytes of every lane."""
+    return e.alloca("xfer", LANES * 16) if size <= 16 else e.alloca("xfer.wide", LANES * 32)
+
+
+def packed(e: Emitter, i: Instruction, items: tuple[Operand, ...]) -> tuple[str, int]:
+    """Put what a store writes into a buffer, lane by lane; the buffer and the bytes of a lane."""
     elem = ELEMENT[i.type]
     size = BITS[elem] // 8 * len(items)
-    where = e.vector(address(e, i.operands[0], "i64" if space == "global" else "i32"))
-    values = [e.vector(e.read(item, elem)) for item in items]
-    buffer = e.alloca("xfer", LANES * 16)
-    data = values[0].name
+    parts = [e.vector(e.read(item, elem)).name for item in items]
     width = 1
     # Interleave pairwise: a0 b0 a1 b1 ..., then the same with pairs.
-    parts = [v.name for v in values]
     while len(parts) > 1:
         half = len(parts) // 2
         merged = []
@@ -149,8 +141,16 @@ def _store(e: Emitter, i: Instruction) -> None:
                 )
             )
         parts, width = merged, 2 * width
-        data = parts[0]
-    e.emit(f"store <{LANES * len(items)} x {elem}> {data}, ptr {buffer}, align 64")
+    buffer = transfer(e, size)
+    e.emit(f"store <{LANES * len(items)} x {elem}> {parts[0]}, ptr {buffer}, align 64")
+    return buffer, size
+
+
+@lowers("st.global", "st.shared")
+def _store(e: Emitter, i: Instruction) -> None:
+    space = i.row.op.removeprefix("st.")
+    where = e.vector(address(e, i.operands[0], "i64" if space == "global" else "i32"))
+    buffer, size = packed(e, i, items_of(i.operands[1]))
     place = site(e, space)
     e.runtime.add(f"st_{space}_{size}")
     flags = e.let(
@@ -161,12 +161,10 @@ def _store(e: Emitter, i: Instruction) -> None:
 
 @lowers("ldmatrix")
 def _ldmatrix(e: Emitter, i: Instruction) -> None:
-    items = _items(i.operands[0])
+    items = items_of(i.operands[0])
     name = f"ldmatrix_x{len(items)}" + ("_trans" if i.has("trans") else "")
-    if not i.has(f"x{len(items)}"):
-        raise UnsupportedInstruction(i.text, i.line)
     e.runtime.add(name)
-    where = e.vector(address(e, i.operands[1], "i32"))
+    where = shared_offset(e, i, 1)
     place = site(e, "shared")
     buffer = e.alloca("xfer", LANES * 16)
     flags = e.let(f"call i32 @{name}(ptr %ctx, ptr {place}, {where.typed}, i32 {e.guard_mask()}, ptr {buffer})")
@@ -185,14 +183,23 @@ def _cp_async(e: Emitter, i: Instruction) -> None:
     target = e.vector(address(e, i.operands[0], "i32"))
     source = e.vector(address(e, i.operands[1], "i64"))
     whole = e.literal(int(size.value), "i32")
-    nbytes = e.read(i.operands[3], "i32") if len(i.operands) > 3 else whole
-    nbytes = e.vector(e.intrinsic("llvm.umin", nbytes, whole))
+    nbytes = e.vector(e.intrinsic("llvm.umin", _source_bytes(e, i, whole), whole))
     gsite, ssite = site(e, "global"), site(e, "shared")
     flags = e.let(
         f"call i32 @cp_async(ptr %ctx, ptr %ws, ptr %queue, ptr {gsite}, ptr {ssite}, {target.typed}, "
         f"{source.typed}, {nbytes.typed}, i32 {e.guard_mask()}, i32 {size.value})"
     )
     fault_unless(e, e.let(f"icmp ne i32 {flags}, 0"))
+
+
+def _source_bytes(e: Emitter, i: Instruction, whole: Value) -> Value:
+    """Bytes that are read: all, as many as the fourth operand says, or none where it is a true predicate."""
+    if len(i.operands) < 4:
+        return whole
+    last = i.operands[3]
+    if isinstance(last, Reg) and e.kernel.registers[last.name] == 1:
+        return e.select(e.read(last, "i1"), e.literal(0, "i32"), whole)
+    return e.read(last, "i32")
 
 
 @lowers("cp.async.commit_group")

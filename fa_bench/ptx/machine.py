@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +25,8 @@ from fa_bench.ptx.layout import (
     LANES,
     STOPPED,
     WAITING,
+    WINDOW_SHIFT,
+    WINDOWS,
     Buffers,
     Context,
     GlobalSite,
@@ -37,8 +38,13 @@ from fa_bench.ptx.program import Kernel
 
 #: Backward jumps that a CTA may take before it is taken for a hang. A 16k-token tile loop takes about 10^4.
 DEFAULT_BUDGET: Final = 1 << 40
+#: Backward jumps after which a warp lets the others go on: a wait for another warp must end.
+SLICE: Final = 4096
 MAX_THREADS: Final = 1024
 MAX_SHARED_BYTES: Final = 227 << 10
+#: What messages call the spaces by the number of their window.
+_SPACES: Final = {WINDOWS["shared"]: "shared", WINDOWS["local"]: "a thread's local", WINDOWS["const"]: "constant",
+                  WINDOWS["param"]: "parameter"}  # fmt: skip
 
 
 class _Worker:
@@ -56,6 +62,7 @@ class _Worker:
         budget: int,
     ) -> None:
         plan = compiled.plan
+        storage = compiled.kernel.storage
         threads = block[0] * block[1] * block[2]
         self.num_warps = -(-threads // LANES)
         self.context = _aligned(Context.SIZE)
@@ -69,9 +76,14 @@ class _Worker:
         self.buffers = _aligned(max(len(ranges), 1) * Buffers.SIZE)
         for k, buffer in enumerate(ranges):
             _put("<qq", self.buffers, k * Buffers.SIZE, buffer.address, buffer.address + buffer.nbytes)
+        self.variables = np.array([storage.address(name) for name in storage.globals], np.uint64)
         c = Context
         for offset, address in (
             (c.PARAMS, params.ctypes.data),
+            (c.PARAMS_SIZE, compiled.kernel.param_bytes),
+            (c.VARIABLES, self.variables.ctypes.data),
+            (c.CONSTANT, storage.constant.ctypes.data),
+            (c.CONSTANT_SIZE, storage.constant.size),
             (c.SHARED, self.shared.ctypes.data),
             (c.BUFFERS, self.buffers.ctypes.data),
             (c.GSITES, self.gsites.ctypes.data),
@@ -80,6 +92,7 @@ class _Worker:
             (c.STOP, stop.ctypes.data),
             (c.WARPS, self.warps.ctypes.data),
             (c.BUDGET_START, budget),
+            (c.SLICE_START, min(SLICE, budget)),
         ):
             _put("<Q", self.context, offset, address)
         for offset, values in (
@@ -129,6 +142,7 @@ def launch(
     ctas: Sequence[int] | None = None,
     jobs: int = 1,
     budget: int = DEFAULT_BUDGET,
+    counting: bool = True,
 ) -> LaunchCounters:
     """Run a kernel on the CPU and count what it does.
 
@@ -150,6 +164,8 @@ def launch(
         Worker threads.
     budget : int
         Backward jumps that one CTA may take.
+    counting : bool
+        Without it traffic and conflicts stay zero and no access is checked; for measuring what counting costs.
 
     Returns
     -------
@@ -172,8 +188,9 @@ def launch(
     shared_bytes = kernel.static_smem_bytes + smem_bytes
     if shared_bytes > MAX_SHARED_BYTES:
         raise ValueError(f"{shared_bytes} bytes of shared memory exceed the largest GPU's {MAX_SHARED_BYTES}.")
-    compiled = compile_kernel(kernel, block[1] == block[2] == 1)
+    compiled = compile_kernel(kernel, block[1] == block[2] == 1, counting)
     params = _pack(kernel, args)
+    memory = kernel.storage.beside(memory)
     total = grid[0] * grid[1] * grid[2]
     chosen: NDArray[np.uint64] | None = None
     if ctas is not None:
@@ -251,7 +268,7 @@ def _diagnosis(compiled: CompiledKernel, worker: _Worker, code: int, memory: Mem
     instruction = kernel.instructions[min(site, len(kernel.instructions) - 1)]
     where = f"Kernel {kernel.name}, CTA {cta}, warp {worker.field(c.FAULT_WARP)}"
     what = f"{instruction.text!r} (PTX line {instruction.line})"
-    if kind in (1, 2, 3):
+    if kind in (1, 2, 3, 8, 9, 10):
         lane, size = worker.field(c.FAULT_LANE), worker.field(c.FAULT_SIZE)
         address = worker.field(c.FAULT_ADDRESS, "<Q")
         text = f"{where}, lane {lane}: {what} accesses {size} bytes at {_place(kind, address, worker, memory)}"
@@ -262,6 +279,9 @@ def _diagnosis(compiled: CompiledKernel, worker: _Worker, code: int, memory: Mem
 
 
 def _place(kind: int, address: int, worker: _Worker, memory: Memory) -> str:
+    space = address >> WINDOW_SHIFT
+    if kind != 3 and space in _SPACES:
+        return f"offset {address & (1 << WINDOW_SHIFT) - 1} of {_SPACES[space]} memory"
     if kind == 3:
         return f"shared offset {address} (of {worker.field(Context.SHARED_SIZE)})"
     found = memory.find(address)
@@ -293,16 +313,19 @@ def _waiting(compiled: CompiledKernel, worker: _Worker) -> str:
     return "; ".join(parts)
 
 
-@dataclass
-class _Sum:
-    read_requests: int = 0
-    write_requests: int = 0
-    read_sectors: int = 0
-    write_sectors: int = 0
+#: The fields of TensorCounters in the order of a buffer's counters; one place is not used.
+_COUNTS: Final = {
+    "read_requests": Buffers.READ,
+    "read_sectors": Buffers.READ + 2,
+    "write_requests": Buffers.WRITE,
+    "write_sectors": Buffers.WRITE + 2,
+    "atomic_requests": Buffers.ATOMIC,
+    "atomic_sectors": Buffers.ATOMIC + 2,
+}
 
 
 def _counters(compiled: CompiledKernel, workers: list[_Worker]) -> LaunchCounters:
-    sums: dict[str, _Sum] = {}
+    sums: dict[str, NDArray[np.uint64]] = {}
     shared = [0, 0, 0]
     blocks = np.zeros(len(compiled.plan.blocks), np.uint64)
     ctas = 0
@@ -310,18 +333,14 @@ def _counters(compiled: CompiledKernel, workers: list[_Worker]) -> LaunchCounter
         blocks += worker.block_counts
         ctas += worker.field(Context.CTAS_DONE, "<q")
         for k, name in enumerate(worker.names):
-            total = sums.setdefault(name, _Sum())
-            counts = _get("<4Q", worker.buffers, k * Buffers.SIZE + Buffers.COUNTS)
-            total.read_requests += counts[0]
-            total.write_requests += counts[1]
-            total.read_sectors += counts[2]
-            total.write_sectors += counts[3]
+            counts = _get("<8Q", worker.buffers, k * Buffers.SIZE + Buffers.COUNTS)
+            sums[name] = sums.get(name, np.zeros(8, np.uint64)) + np.array(counts, np.uint64)
         for s in range(len(compiled.plan.shared_sites) * SharedSite.WAYS):
             counts = _get("<3Q", worker.ssites, s * SharedSite.SIZE + SharedSite.REQUESTS)
             shared = [a + b for a, b in zip(shared, counts, strict=True)]
     tensors = {
-        name: TensorCounters(t.read_requests, t.write_requests, t.read_sectors, t.write_sectors)
-        for name, t in sums.items()
+        name: TensorCounters(**{field: int(counts[index]) for field, index in _COUNTS.items()})
+        for name, counts in sums.items()
     }
     instructions: dict[str, int] = {}
     for (start, end), count in zip(compiled.plan.blocks, blocks.tolist(), strict=True):

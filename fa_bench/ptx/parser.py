@@ -1,36 +1,30 @@
 """PTX text -> :class:`~fa_bench.ptx.program.Module`.
 
-Accepts what NVRTC and hand-written PTX contain for kernels: entries, register and shared declarations, nested
-scopes, labels, predicated instructions. Whatever has no ISA row is refused here, with its line, before anything
-runs.
+Accepts what NVRTC and hand-written PTX contain for kernels: entries, device functions, variables, register
+declarations, nested scopes, labels, predicated instructions. Whatever has no ISA row is refused here, with its line,
+before anything runs.
 """
 
 from __future__ import annotations
 
 import re
-import struct
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
-from fa_bench.ptx.isa import TYPE_BITS, PtxError, UnsupportedInstruction, match
-from fa_bench.ptx.program import (
-    Addr,
-    Imm,
-    Instruction,
-    Kernel,
-    Label,
-    Module,
-    Operand,
-    Pair,
-    Param,
-    Reg,
-    Special,
-    Symbol,
-    Vec,
-)
+from fa_bench.ptx.inline import Access, Body, Call, Linker, Origin, Slot
+from fa_bench.ptx.isa import TYPE_BITS, Form, PtxError, UnsupportedInstruction, match
+from fa_bench.ptx.isa_row import vector_length
+from fa_bench.ptx.operands import Names, split
+from fa_bench.ptx.program import Addr, Instruction, Kernel, Label, Module, Operand, Pair, Param, Reg, Symbol, Vec
+from fa_bench.ptx.validate import check_roles
+from fa_bench.ptx.variables import Storage, declared
 
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
-_ENTRY: Final = re.compile(r"\.entry\s+([\w$]+)\s*(?:\((.*?)\))?([^{;]*)\{", re.S)
-_FUNCTION: Final = re.compile(r"^[ \t]*(?:\.visible\s+|\.weak\s+|\.extern\s+)*\.func\b[^\n]*", re.M)
+_UNIT: Final = re.compile(
+    r"\.(?P<kind>entry|func)\b\s*(?:\((?P<results>[^)]*)\)\s*)?(?P<name>[\w$]+)\s*(?:\((?P<params>[^)]*)\))?"
+    r"(?P<directives>[^{;]*)(?P<open>[{;])"
+)
 _TARGET: Final = re.compile(r"^\s*\.target\s+(\w+)", re.M)
 _PARAM: Final = re.compile(
     r"\.param\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>\w+)\s+(?:\.ptr\s+(?:\.\w+\s+)*?(?:\.align\s+\d+\s+)?)?"
@@ -39,7 +33,11 @@ _PARAM: Final = re.compile(
 _SHARED: Final = re.compile(
     r"\.shared\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>\w+)\s+(?P<name>[\w$]+)(?P<dims>(?:\[\d*\])*)"
 )
-_REG: Final = re.compile(r"\.reg\s+\.(\w+)\s+(.*)$", re.S)
+_SLOT: Final = re.compile(
+    r"\.(?P<space>param|local)\s*(?:\.align\s+(?P<align>\d+)\s+)?(?:\.v(?P<vector>[24])\s+)?\.(?P<type>\w+)\s+"
+    r"(?P<name>[\w$]+)\s*(?P<dims>(?:\[\s*\d+\s*\]\s*)*)$"
+)
+_REG: Final = re.compile(r"\.reg\s*\.(\w+)\s+(.*)$", re.S)
 _RANGE: Final = re.compile(r"(%?[\w$]+?)<(\d+)>$")
 _MAXNTID: Final = re.compile(r"\.maxntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _STATEMENT: Final = re.compile(
@@ -47,9 +45,10 @@ _STATEMENT: Final = re.compile(
     r"|(?P<text>[^;{}]*(?:\{[^{}]*\}[^;{}]*)*);)"
 )
 _OPCODE: Final = re.compile(r"(?:@(?P<not>!?)(?P<guard>%?[\w$.]+)\s+)?(?P<op>[a-z][\w.:]*)\s*(?P<rest>.*)$", re.S)
-_SPECIALS: Final = re.compile(
-    r"%(?:tid|ntid|ctaid|nctaid)\.[xyz]$|%(?:laneid|warpid|smid|lanemask_(?:lt|le|eq|ge|gt))$"
+_CALL: Final = re.compile(
+    r"(?:\(\s*(?P<results>[^)]*)\)\s*,\s*)?(?P<name>[A-Za-z_$][\w$]*)\s*(?:,\s*\(\s*(?P<arguments>[^)]*)\)\s*)?$"
 )
+_ACCESS: Final = re.compile(r"(?P<word>ld|st)\.param(?:::func)?(?:\.v(?P<vector>[24]))?\.(?P<type>\w+)$")
 
 
 def load(text: str) -> Module:
@@ -63,7 +62,7 @@ def load(text: str) -> Module:
     Returns
     -------
     Module
-        All kernels of the file.
+        All kernels of the file, with the functions that they call inlined.
 
     Raises
     ------
@@ -72,31 +71,31 @@ def load(text: str) -> Module:
     PtxError
         For text that is not PTX, with the line.
     """
-    clean = _COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
+    clean = _COMMENT.sub(lambda m: _blank(m.group()), text)
     target = _TARGET.search(clean)
     if target is None:
         raise PtxError("This is no PTX file: it has no .target directive.")
-    function = _FUNCTION.search(clean)
-    if function is not None:
-        line = clean.count("\n", 0, function.start()) + 1
-        raise UnsupportedInstruction(function.group().strip(), line)
-    kernels: dict[str, Kernel] = {}
+    outside = clean
+    units: list[tuple[re.Match[str], int]] = []
     end = 0
-    outside: list[str] = []
-    bodies: list[tuple[re.Match[str], int, int]] = []
-    for entry in _ENTRY.finditer(clean):
-        if entry.start() < end:
+    for unit in _UNIT.finditer(clean):
+        if unit.start() < end:
             continue
-        outside.append(clean[end : entry.start()])
-        end = _closing(clean, entry.end(), entry.group(1))
-        bodies.append((entry, entry.end(), end - 1))
-    outside.append(clean[end:])
-    module_scope = "".join(outside)
-    for entry, start, stop in bodies:
-        kernels[entry.group(1)] = _kernel(clean, entry, start, stop, module_scope)
+        end = _closing(clean, unit.end(), unit["name"]) if unit["open"] == "{" else unit.end()
+        outside = outside[: unit.start()] + _blank(clean[unit.start() : end]) + outside[end:]
+        if unit["open"] == "{":
+            units.append((unit, end - 1))
+    storage = Storage(declared(outside))
+    reader = _Reader(clean, outside, storage, units)
+    kernels = {unit["name"]: reader.kernel(unit, stop) for unit, stop in units if unit["kind"] == "entry"}
     if not kernels:
         raise PtxError("This PTX file has no kernel (.entry).")
-    return Module(text, target.group(1), kernels)
+    return Module(text, target.group(1), kernels, storage)
+
+
+def _blank(text: str) -> str:
+    """Spaces in its place, so that positions and lines stay."""
+    return re.sub(r"[^\n]", " ", text)
 
 
 def _closing(text: str, start: int, name: str) -> int:
@@ -105,84 +104,248 @@ def _closing(text: str, start: int, name: str) -> int:
         depth += 1 if brace.group() == "{" else -1
         if depth == 0:
             return start + brace.end()
-    raise PtxError(f"The body of kernel {name} has no closing brace.")
+    raise PtxError(f"The body of {name} has no closing brace.")
 
 
-class _Scope:
-    """Names visible at a point: registers declared in nested braces hide outer ones under a private name."""
+class _Reader:
+    """Reads the bodies of one file."""
 
-    def __init__(self) -> None:
-        self.frames: list[dict[str, str]] = [{}]
-        self.widths: dict[str, int] = {}
-        self.opened = 0
+    def __init__(self, text: str, outside: str, storage: Storage, units: list[tuple[re.Match[str], int]]) -> None:
+        self.text = text
+        self.storage = storage
+        bodies = [(unit, stop) for unit, stop in units if unit["kind"] == "func"]
+        # Shared variables of functions are those of every kernel, like the module's own.
+        self.common = outside + "".join(text[unit.end() : stop] for unit, stop in bodies)
+        self.functions = {unit["name"]: self._function(unit, stop) for unit, stop in bodies}
 
-    def open(self) -> None:
-        self.frames.append({})
-        self.opened += 1
+    def kernel(self, unit: re.Match[str], stop: int) -> Kernel:
+        """An ``.entry`` with all that it calls."""
+        params = _params(unit["params"] or "")
+        shared, static_bytes = _shared(self.common + self.text[unit.end() : stop])
+        names = Names({*shared, *self.storage.variables, *(p.name for p in params)})
+        linker = Linker(self.functions)
+        linker.link(_BodyReader(self.text, unit.end(), stop, names, unit["name"], False).read())
+        threads = _MAXNTID.search(unit["directives"])
+        limit = None
+        if threads:
+            limit = int(threads[1]) * int(threads[2] or 1) * int(threads[3] or 1)
+        return Kernel(
+            unit["name"], params, linker.registers, shared, static_bytes, tuple(linker.instructions), linker.labels,
+            limit, linker.local, linker.local_bytes, linker.calls, self.storage,
+        )  # fmt: skip
 
-    def close(self) -> None:
-        self.frames.pop()
-
-    def declare(self, name: str, width: int) -> None:
-        unique = name if len(self.frames) == 1 else f"{name}@{self.opened}"
-        self.frames[-1][name] = unique
-        self.widths[unique] = width
-
-    def find(self, name: str) -> str | None:
-        for frame in reversed(self.frames):
-            if name in frame:
-                return frame[name]
-        return None
+    def _function(self, unit: re.Match[str], stop: int) -> Body:
+        shared, _ = _shared(self.common)
+        names = Names({*shared, *self.storage.variables})
+        reader = _BodyReader(self.text, unit.end(), stop, names, unit["name"], True)
+        line = self.text.count("\n", 0, unit.start()) + 1
+        reader.body.results = tuple(reader.formal(part, line) for part in split(unit["results"] or ""))
+        reader.body.arguments = tuple(reader.formal(part, line) for part in split(unit["params"] or ""))
+        return reader.read()
 
 
-def _kernel(text: str, entry: re.Match[str], start: int, stop: int, module_scope: str) -> Kernel:
-    name = entry.group(1)
-    body = text[start:stop]
-    shared, static_bytes = _shared(module_scope + body)
-    params = _params(entry.group(2) or "")
-    param_names = {p.name for p in params}
-    scope = _Scope()
-    instructions: list[Instruction] = []
-    labels: dict[str, int] = {}
-    source: tuple[int, int] | None = None
-    position = 0
-    line = text.count("\n", 0, start) + 1
-    while body[position:].strip():
-        statement = _STATEMENT.match(body, position)
-        if statement is None:
-            line += body.count("\n", position, len(body) - len(body[position:].lstrip()))
-            raise PtxError(f"PTX line {line}: cannot read {body[position:].strip().splitlines()[0]!r}.")
-        begin = statement.end() - len(statement.group().lstrip())
-        line += body.count("\n", position, begin)
+class _BodyReader:
+    """Reads the statements of one body."""
+
+    def __init__(self, text: str, start: int, stop: int, names: Names, name: str, function: bool) -> None:
+        self.text = text[start:stop]
+        self.line = text.count("\n", 0, start) + 1
+        self.names = names
+        self.function = function
+        self.body = Body(name, names.widths)
+        self.source: tuple[int, int] | None = None
+        self.tables: dict[str, list[str]] = {}
+        #: Places of branches, with the labels that are visible there, innermost braces first.
+        self.branches: list[tuple[int, list[dict[str, str]]]] = []
+        self.last_label = ""
+
+    def read(self) -> Body:
+        """The whole body."""
+        position = 0
+        text = self.text.rstrip()
+        while position < len(text):
+            statement = _STATEMENT.match(text, position)
+            if statement is None:
+                self.line += text.count("\n", position, len(text) - len(text[position:].lstrip()))
+                raise PtxError(f"PTX line {self.line}: cannot read {text[position:].strip().splitlines()[0]!r}.")
+            begin = statement.end() - len(statement.group().lstrip())
+            self.line += text.count("\n", position, begin)
+            self._statement(statement)
+            self.line += text.count("\n", begin, statement.end())
+            position = statement.end()
+        for place, frames in self.branches:
+            self._resolve(place, frames)
+        return self.body
+
+    def _statement(self, statement: re.Match[str]) -> None:
         if statement["loc"]:
-            source = (int(statement[2]), int(statement[3]))
+            self.source = (int(statement[2]), int(statement[3]))
         elif statement["open"]:
-            scope.open()
+            self.names.open()
         elif statement["close"]:
-            if len(scope.frames) == 1:
-                raise PtxError(f"PTX line {line}: unexpected closing brace.")
-            scope.close()
+            if len(self.names.frames) == 1:
+                raise PtxError(f"PTX line {self.line}: unexpected closing brace.")
+            self.names.close()
         elif statement["label"]:
-            labels[statement["label"]] = len(instructions)
+            self._label(statement["label"])
         else:
-            content = statement["text"].strip()
-            if content.startswith(".reg"):
-                _declare(scope, content, line)
-            elif content and not content.startswith("."):
-                instructions.append(_instruction(content, line, source, scope, shared, param_names))
-            elif not content.startswith((".pragma", ".shared", ".loc ")) and content:
-                raise UnsupportedInstruction(content, line)
-        line += body.count("\n", begin, statement.end())
-        position = statement.end()
-    for instruction in instructions:
+            self._text(statement["text"].strip())
+
+    def _label(self, name: str) -> None:
+        try:
+            self.last_label = self.names.label(name)
+        except ValueError as error:
+            raise PtxError(f"PTX line {self.line}: there are two labels {name}.") from error
+        self.body.labels[self.last_label] = len(self.body.code)
+
+    def _text(self, content: str) -> None:
+        if not content:
+            return
+        if not content.startswith("."):
+            self.body.code.append(self._instruction(content))
+        elif content.startswith(".reg"):
+            self._registers(content)
+        elif content.startswith((".param", ".local")):
+            self._slot(content)
+        elif content.startswith(".branchtargets") and self.last_label:
+            del self.body.labels[self.last_label]
+            self.tables[self.last_label] = split(content.removeprefix(".branchtargets"))
+        elif not content.startswith((".pragma", ".shared", ".loc ")):
+            raise UnsupportedInstruction(content, self.line)
+
+    def formal(self, text: str, line: int) -> str:
+        """Declare a parameter of a function."""
+        self.line, body_line = line, self.line
+        name = self._registers(text) if text.startswith(".reg") else self._slot(text)
+        self.line = body_line
+        return name
+
+    def _registers(self, content: str) -> str:
+        """Declare registers; the name of the last one."""
+        found = _REG.match(content)
+        if found is None or found[1] not in TYPE_BITS:
+            raise UnsupportedInstruction(content, self.line)
+        width = TYPE_BITS[found[1]]
+        last = ""
+        for item in (i.strip() for i in found[2].split(",")):
+            many = _RANGE.match(item)
+            for name in [f"{many[1]}{k}" for k in range(int(many[2]))] if many else [item]:
+                last = self.names.register(name, width)
+        return last
+
+    def _slot(self, content: str) -> str:
+        """Declare a ``.param`` of a call or function, or a ``.local`` variable."""
+        found = _SLOT.match(content)
+        if found is None or found["type"] not in TYPE_BITS or found["type"] == "pred":
+            raise UnsupportedInstruction(content, self.line)
+        unit = TYPE_BITS[found["type"]] // 8 * int(found["vector"] or 1)
+        nbytes = unit
+        for dim in re.findall(r"\d+", found["dims"]):
+            nbytes *= int(dim)
+        if nbytes == 0:
+            raise UnsupportedInstruction(content, self.line)
+        name = self.names.variable(found["name"])
+        place = self.body.slots if found["space"] == "param" else self.body.local
+        place[name] = Slot(nbytes, int(found["align"] or unit))
+        return name
+
+    def _instruction(self, content: str) -> Instruction | Access | Call:
+        found = _OPCODE.match(content)
+        if found is None:
+            raise PtxError(f"PTX line {self.line}: cannot read {content!r}.")
+        guard = self.names.guard(found["guard"], bool(found["not"]), self.line) if found["guard"] else None
+        origin = Origin(guard, self.line, content, self.source)
+        if found["op"] in ("call", "call.uni"):
+            return self._call(found["rest"], origin)
+        opcode = found["op"]
+        if opcode.startswith(("ld.param", "st.param")):
+            access = self._access(opcode, found["rest"], origin)
+            if access is not None:
+                return access
+            if self.function and "::entry" not in opcode:
+                # Only the kernel's parameters have a space of their own.
+                opcode = opcode.replace("param::func", "param").replace("param", "local", 1)
+        form = match(opcode)
+        if form is None:
+            raise UnsupportedInstruction(found["op"], self.line)
+        operands = tuple(self._operands(form, split(found["rest"]), content))
+        if any(isinstance(operand, Label) for operand in operands):
+            self.branches.append((len(self.body.code), [f.labels for f in reversed(self.names.frames)]))
+        instruction = Instruction(form, operands, guard, self.line, content, self.source)
+        check_roles(instruction)
+        return instruction
+
+    def _operands(self, form: Form, texts: list[str], content: str) -> Iterator[Operand]:
+        """Operands in the order of their roles."""
+        roles = form.row.operands.split(",") if form.row.operands else []
+        if not len(roles) - form.row.optional <= len(texts) <= len(roles):
+            raise UnsupportedInstruction(content, self.line)
+        for role, text in zip(roles, texts, strict=False):
+            if role == "L":
+                yield Label(text)
+                continue
+            operand = self.names.operand(text, self.line)
+            if isinstance(operand, Addr) != role.startswith("[") or ("|" in role and not isinstance(operand, Pair)):
+                raise UnsupportedInstruction(content, self.line)
+            length = len(operand.items) if isinstance(operand, Vec) else 1
+            if role in "db" and length != (_elements(form) or length):
+                raise UnsupportedInstruction(content, self.line)
+            yield operand
+
+    def _access(self, opcode: str, rest: str, origin: Origin) -> Access | None:
+        """``ld.param`` or ``st.param`` of a call's parameter; None if the address is another one."""
+        texts = split(rest)
+        found = _ACCESS.match(opcode)
+        if found is None or len(texts) != 2 or found["type"] not in TYPE_BITS or found["type"] == "pred":
+            return None
+        store = found["word"] == "st"
+        address, data = (self.names.operand(t, self.line) for t in (texts if store else reversed(texts)))
+        if not (isinstance(address, Addr) and isinstance(address.base, Symbol)):
+            return None
+        if address.base.name not in self.body.slots:
+            return None
+        items = data.items if isinstance(data, Vec) else (data,)
+        if len(items) != int(found["vector"] or 1) or not (store or all(isinstance(i, Reg) for i in items)):
+            raise UnsupportedInstruction(origin.text, self.line)
+        return Access(store, found["type"], address.base.name, address.offset, items, origin)
+
+    def _call(self, rest: str, origin: Origin) -> Call:
+        found = _CALL.match(rest)
+        if found is None or isinstance(self.names.find(found["name"]), Reg):
+            raise UnsupportedInstruction(origin.text, self.line)
+        parts = (split(found[part] or "") for part in ("results", "arguments"))
+        results, arguments = (tuple(self.names.operand(t, self.line) for t in texts) for texts in parts)
+        return Call(found["name"], results, arguments, origin)
+
+    def _resolve(self, place: int, frames: list[dict[str, str]]) -> None:
+        """Give the labels of a branch the names that they have in the program."""
+        instruction = self.body.code[place]
+        assert isinstance(instruction, Instruction)
+
+        def unique(name: str) -> str:
+            for frame in frames:
+                if name in frame:
+                    return frame[name]
+            raise PtxError(f"PTX line {instruction.line}: branch to the unknown label {name}.")
+
+        operands: list[Operand] = []
         for operand in instruction.operands:
-            if isinstance(operand, Label) and operand.name not in labels:
-                raise PtxError(f"PTX line {instruction.line}: branch to the unknown label {operand.name}.")
-    threads = _MAXNTID.search(entry.group(3))
-    limit = None
-    if threads:
-        limit = int(threads[1]) * int(threads[2] or 1) * int(threads[3] or 1)
-    return Kernel(name, params, scope.widths, shared, static_bytes, tuple(instructions), labels, limit)
+            if not isinstance(operand, Label):
+                operands.append(operand)
+                continue
+            name = unique(operand.name)
+            if (name in self.tables) != (instruction.row.name == "brx.idx"):
+                raise PtxError(f"PTX line {instruction.line}: {instruction.row.op} cannot go to {operand.name}.")
+            table = [Label(unique(target)) for target in self.tables.get(name, ())]
+            operands.append(Vec(tuple(table)) if table else Label(name))
+        self.body.code[place] = replace(instruction, operands=tuple(operands))
+
+
+def _elements(form: Form) -> int:
+    """Registers that the data operand of a load, store or matrix move has; 0 for all other instructions."""
+    if form.row.max_bits:
+        return vector_length(form.modifiers)
+    return next((int(m[1]) for m in form.modifiers if m in ("x1", "x2", "x4")), 0)
 
 
 def _params(text: str) -> tuple[Param, ...]:
@@ -226,126 +389,3 @@ def _shared(text: str) -> tuple[dict[str, int], int]:
         end = -(-end // align) * align
         offsets.update({name: end for name, _ in dynamic})
     return offsets, end
-
-
-def _declare(scope: _Scope, content: str, line: int) -> None:
-    found = _REG.match(content)
-    if found is None or found[1] not in TYPE_BITS:
-        raise UnsupportedInstruction(content, line)
-    width = TYPE_BITS[found[1]]
-    for item in (i.strip() for i in found[2].split(",")):
-        many = _RANGE.match(item)
-        if many:
-            for k in range(int(many[2])):
-                scope.declare(f"{many[1]}{k}", width)
-        else:
-            scope.declare(item, width)
-
-
-def _instruction(
-    content: str,
-    line: int,
-    source: tuple[int, int] | None,
-    scope: _Scope,
-    shared: dict[str, int],
-    params: set[str],
-) -> Instruction:
-    found = _OPCODE.match(content)
-    if found is None:
-        raise PtxError(f"PTX line {line}: cannot read {content!r}.")
-    form = match(found["op"])
-    if form is None:
-        raise UnsupportedInstruction(found["op"], line)
-    guard = None
-    if found["guard"]:
-        name = scope.find(found["guard"])
-        if name is None:
-            raise PtxError(f"PTX line {line}: unknown register {found['guard']}.")
-        guard = Reg(name, negated=bool(found["not"]))
-    texts = _split(found["rest"])
-    expected = len(form.row.operands.split(",")) if form.row.operands else 0
-    if not expected - form.row.optional <= len(texts) <= expected:
-        raise UnsupportedInstruction(content, line)
-    labels = form.row.operands == "L"
-    operands = tuple(_operand(t, line, scope, shared, params, labels) for t in texts)
-    return Instruction(form, operands, guard, line, content, source)
-
-
-def _split(text: str) -> list[str]:
-    """Split at commas outside braces and brackets."""
-    parts: list[str] = []
-    depth, begin = 0, 0
-    for position, char in enumerate(text):
-        if char in "{[":
-            depth += 1
-        elif char in "}]":
-            depth -= 1
-        elif char == "," and depth == 0:
-            parts.append(text[begin:position].strip())
-            begin = position + 1
-    parts.append(text[begin:].strip())
-    return [p for p in parts if p]
-
-
-def _operand(text: str, line: int, scope: _Scope, shared: dict[str, int], params: set[str], label: bool) -> Operand:
-    if label:
-        return Label(text)
-    if text[0] == "{":
-        items = (t.strip() for t in text[1:-1].split(","))
-        return Vec(tuple(_operand(t, line, scope, shared, params, False) for t in items if t))
-    if text[0] == "[":
-        return _address(text[1:-1].strip(), line, scope, shared, params)
-    if "|" in text:
-        first, second = (t.strip() for t in text.split("|"))
-        return Pair(
-            _operand(first, line, scope, shared, params, False),
-            _operand(second, line, scope, shared, params, False),
-        )
-    negated = text[0] == "!"
-    name = text[1:].strip() if negated else text
-    if name == "_":
-        return Reg("_")
-    found = scope.find(name)
-    if found is not None:
-        return Reg(found, negated)
-    if _SPECIALS.match(name):
-        return Special(name)
-    if name == "WARP_SZ":
-        return Imm(32)
-    if name in shared or name in params:
-        return Symbol(name)
-    immediate = _immediate(name)
-    if immediate is None:
-        raise PtxError(f"PTX line {line}: unknown operand {text!r}.")
-    return immediate
-
-
-def _address(text: str, line: int, scope: _Scope, shared: dict[str, int], params: set[str]) -> Addr:
-    found = re.match(r"^(%?[\w$.]+?)\s*(?:\+\s*(-?\w+))?$", text)
-    if found is None:
-        raise PtxError(f"PTX line {line}: cannot read the address [{text}].")
-    offset = _immediate(found[2]) if found[2] else Imm(0)
-    if offset is None or not isinstance(offset.value, int):
-        raise PtxError(f"PTX line {line}: cannot read the offset in [{text}].")
-    base = _operand(found[1], line, scope, shared, params, False)
-    if isinstance(base, Imm) and isinstance(base.value, int):
-        return Addr(None, base.value + offset.value)
-    return Addr(base, offset.value)
-
-
-def _immediate(text: str) -> Imm | None:
-    sign = -1 if text.startswith("-") else 1
-    digits = text.lstrip("+-")
-    if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", digits):
-        bits = int(digits[2:], 16)
-        return Imm(struct.unpack("<f", struct.pack("<I", bits))[0], bits)
-    if re.fullmatch(r"0[dD][0-9a-fA-F]{16}", digits):
-        bits = int(digits[2:], 16)
-        return Imm(struct.unpack("<d", struct.pack("<Q", bits))[0], bits)
-    if re.fullmatch(r"0[xX][0-9a-fA-F]+U?", digits):
-        return Imm(sign * int(digits.rstrip("U"), 16))
-    if re.fullmatch(r"\d+U?", digits):
-        return Imm(sign * int(digits.rstrip("U")))
-    if re.fullmatch(r"\d+\.\d*(?:[eE][+-]?\d+)?", digits):
-        return Imm(sign * float(digits))
-    return None

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from fa_bench.ptx.isa import TYPE_BITS, Form, Row
+from fa_bench.ptx.isa_row import CARRY
+from fa_bench.ptx.memory import Bytes
+from fa_bench.ptx.variables import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,11 @@ class Imm:
     value: int | float
     bits: int | None = None
 
+    @property
+    def is_zero(self) -> bool:
+        """Whether all its bits are zero: -0.0 is none."""
+        return self.value == 0 and not self.bits and math.copysign(1.0, self.value) > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Special:
@@ -35,7 +44,7 @@ class Special:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """The address of a variable in shared memory."""
+    """The address of a variable in its memory space: shared, local, constant or global memory, or parameters."""
 
     name: str
 
@@ -106,9 +115,10 @@ class Instruction:
 
     def written(self) -> tuple[Reg, ...]:
         """Registers that the instruction writes."""
+        flag = (Reg(CARRY),) if self.row.carry.endswith("out") else ()
         if not self.row.writes or not self.operands:
-            return ()
-        return tuple(r for r in registers(self.operands[0]) if r.name != "_")
+            return flag
+        return tuple(r for r in registers(self.operands[0]) if r.name != "_") + flag
 
     def read(self) -> tuple[Reg, ...]:
         """Registers that the instruction reads, its guard included."""
@@ -116,6 +126,8 @@ class Instruction:
         found = [r for operand in self.operands[skip:] for r in registers(operand)]
         if self.guard is not None:
             found.append(self.guard)
+        if self.row.carry.startswith("in"):
+            found.append(Reg(CARRY))
         return tuple(found)
 
 
@@ -147,7 +159,9 @@ class Kernel:
     """One ``.entry``.
 
     ``registers`` maps each register to its width in bits (1 for predicates); ``shared`` maps each shared-memory
-    variable to its byte offset (dynamic shared memory starts at ``static_smem_bytes``).
+    variable to its byte offset (dynamic shared memory starts at ``static_smem_bytes``), ``local`` each variable in the
+    ``local_bytes`` of a thread. Calls of device functions are inlined; ``inlined`` counts them. ``storage`` holds the
+    variables of the module.
     """
 
     name: str
@@ -158,6 +172,10 @@ class Kernel:
     instructions: tuple[Instruction, ...]
     labels: dict[str, int]
     max_threads: int | None = None
+    local: dict[str, int] = field(default_factory=dict)
+    local_bytes: int = 0
+    inlined: int = 0
+    storage: Storage = field(default_factory=Storage, compare=False, repr=False)
 
     @property
     def param_bytes(self) -> int:
@@ -167,11 +185,15 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Module:
-    """A parsed PTX file. ``text`` is kept as the identity for the code cache."""
+    """A parsed PTX file. ``text`` is kept as the identity for the code cache.
+
+    Its variables (``.global``, ``.const``) are made once: what a launch writes to them the next one finds.
+    """
 
     text: str
     target: str
     kernels: dict[str, Kernel] = field(default_factory=dict)
+    storage: Storage = field(default_factory=Storage, compare=False, repr=False)
 
     def kernel(self, name: str) -> Kernel:
         """The kernel called ``name``.
@@ -182,3 +204,13 @@ class Module:
             If the file has no such entry.
         """
         return self.kernels[name]
+
+    def variable(self, name: str) -> Bytes:
+        """The bytes of a module-level variable, not a copy: to be read and written between launches.
+
+        Raises
+        ------
+        KeyError
+            If the file has no such ``.global`` or ``.const`` variable.
+        """
+        return self.storage.array(name)

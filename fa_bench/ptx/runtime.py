@@ -11,7 +11,7 @@ from fa_bench.ptx import layout
 
 #: ``${Class.FIELD}``, ``${NAME}``, or one of them and a number: ``${Context.CTAID + 4}``; ``|`` joins flags.
 _PLACE: Final = re.compile(r"\$\{([\w.]+)(?: ([-+*|]) ([\w.]+))?\}")
-_UNITS: Final = {1: "i8", 2: "i16", 4: "i32", 8: "i64", 16: "<2 x i64>"}
+_UNITS: Final = {1: "i8", 2: "i16", 4: "i32", 8: "i64", 16: "<2 x i64>", 32: "<4 x i64>"}
 
 
 def template(name: str, **values: int | str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,10 @@ LETTERS = "abce"
 FORMATS = {16: "b16", 32: "b32", 64: "b64"}
 
 
-def is_nan(pattern: int, bits: int) -> bool:
-    """Whether a float32 pattern, or a 16-bit one with 5 exponent bits (bf16 has its own tests), is a NaN."""
-    exponent = 0x7F800000 if bits == 32 else 0x7C00
-    return pattern & (1 << bits - 1) - 1 > exponent
+def is_nan(pattern: int, bits: int, bfloat: bool = False) -> bool:
+    """Whether a pattern of f64, f32, f16 or, with ``bfloat``, bf16 is a NaN."""
+    infinity = {64: 0x7FF << 52, 32: 0x7F800000, 16: 0x7F80 if bfloat else 0x7C00}[bits]
+    return pattern & (1 << bits - 1) - 1 > infinity
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,11 @@ class Engine:
     """Runs PTX text on one engine."""
 
     name: str
+
+    @property
+    def function(self) -> Callable[..., LaunchCounters]:
+        """What launches a kernel."""
+        return run if self.name == "interpreter" else ptx.launch
 
     @staticmethod
     def wrap(body: str, params: str = "", declarations: str = "") -> str:
@@ -52,9 +57,8 @@ class Engine:
         **limits: int,
     ) -> LaunchCounters:
         """Run kernel ``k`` of ``text``; ``limits`` may hold the engine's ``budget``."""
-        function = run if self.name == "interpreter" else ptx.launch
         kernel = load(text).kernel("k")
-        return function(
+        return self.function(
             kernel, grid=grid, block=block, args=list(args), memory=memory, smem_bytes=smem_bytes, ctas=ctas, **limits
         )
 
@@ -110,7 +114,7 @@ class Engine:
             *given, expected = row
             shown = f"{op} {', '.join(f'{int(v):#x}' for v in given)} gave {result:#x}, not {expected}"
             if expected == "nan":
-                assert is_nan(result, target), shown
+                assert is_nan(result, target, bfloat=".bf16" in op), shown
             else:
                 assert result == int(expected) % 2**target, shown
 

@@ -17,6 +17,8 @@ pytestmark = pytest.mark.parametrize("engine", ["interpreter"], indirect=True)
             "shfl.sync.idx.b32 %r1, %r0, 0, 31, 0xfffffffe;",
             r"lane 0\): its member mask 0xfffffffe does not name the lane",
         ),
+        ("match.any.sync.b32 %r1, %r0, 1;", "does not name the lane itself"),
+        ("redux.sync.add.u32 %r1, %r0, 1;", "does not name the lane itself"),
         (
             "setp.lt.u32 %p0, %r0, 8;\n@%p0 shfl.sync.idx.b32 %r1, %r0, 0, 31, -1;",
             "names a lane that does not execute it",

@@ -36,7 +36,7 @@ def test_a_second_semantic_for_a_row_is_refused():
         ("add.rn.ftz.f32", "add.f32", ("f32",), {"rn", "ftz"}),
         ("mul.wide.u16", "mul.wide", ("u16",), set()),
         ("setp.ltu.and.f32", "setp.f32", ("f32",), {"ltu", "and"}),
-        ("cvt.rn.f16x2.f32", "cvt", ("f16x2", "f32"), {"rn"}),
+        ("cvt.rn.f16x2.f32", "cvt.half.pair", ("f16x2", "f32"), {"rn"}),
         (
             "ld.global.nc.L1::no_allocate.L2::128B.v4.u32",
             "ld.global",
@@ -57,7 +57,20 @@ def test_match(opcode, name, types, modifiers):
 
 @pytest.mark.parametrize(
     "opcode",
-    ["add", "add.f64", "add.s32.s32.wide", "add.sat.s32", "cvt.f16.bf16", "ld.u32", "ld.local.u32", "bar", "x"],
+    [
+        "add", "add.s32.s32.wide", "bar", "x",
+        # Modifiers that do not go together, are missing or belong to another form.
+        "add.rn.rz.f64", "add.sat.u32", "fma.f32", "div.f32", "fma.rn.sat.relu.f16", "rcp.approx.f64", "mad.lo.sat.s32",
+        "cvt.f16.bf16", "cvt.f16.f32", "cvt.rn.f32.f16", "cvt.rn.e4m3x2.f32", "cvt.rna.relu.tf32.f32", "cvt.rs.f16x2.f32",
+        "setp.f32", "setp.lo.f32", "setp.eq.ne.s32", "set.eq.s16.f32", "prmt.b32.f4e.b4e", "ld.global.v2.v4.u32",
+        # Shapes and types that do not exist together.
+        "mma.sync.aligned.m16n8k16.row.row.f32.f16.f16.f32", "mma.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32",
+        "mma.sync.aligned.m16n8k8.row.col.satfinite.f32.f16.f16.f32", "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32",
+        "wmma.load.a.sync.aligned.m16n16k16.f16", "wmma.mma.sync.aligned.row.col.m16n16k8.f32.f32",
+        # Hopper's and Blackwell's own.
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "cp.async.bulk.shared::cluster.global", "tcgen05.mma",
+        "elect.sync", "setmaxnreg.inc.sync.aligned.u32", "mapa.u64", "griddepcontrol.wait", "barrier.cluster.arrive",
+    ],  # fmt: skip
 )
 def test_no_match(opcode):
     assert match(opcode) is None

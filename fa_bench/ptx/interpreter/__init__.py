@@ -7,8 +7,42 @@ imported here registers one family.
 
 from __future__ import annotations
 
-from fa_bench.ptx.interpreter import bits, convert, float32, integer, loadstore, move, tensor, warpwide
+from fa_bench.ptx.interpreter import (
+    approximate,
+    atomic,
+    barriers,
+    bits,
+    compare,
+    convert,
+    float32,
+    floats,
+    integer,
+    integer_more,
+    loadstore,
+    matrix,
+    move,
+    tensor,
+    warpwide,
+)
 from fa_bench.ptx.interpreter.machine import run
 from fa_bench.ptx.interpreter.state import SEMANTICS
 
-__all__ = ["SEMANTICS", "bits", "convert", "float32", "integer", "loadstore", "move", "run", "tensor", "warpwide"]
+__all__ = [
+    "SEMANTICS",
+    "approximate",
+    "atomic",
+    "barriers",
+    "bits",
+    "compare",
+    "convert",
+    "float32",
+    "floats",
+    "integer",
+    "integer_more",
+    "loadstore",
+    "matrix",
+    "move",
+    "run",
+    "tensor",
+    "warpwide",
+]

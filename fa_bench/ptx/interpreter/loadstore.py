@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
+from fa_bench.ptx.interpreter.barriers import mbarriers
+from fa_bench.ptx.interpreter.spaces import Mbarrier
 from fa_bench.ptx.interpreter.state import INT, LANES, UINT, Copy, Lanes, Step, semantic
 from fa_bench.ptx.program import Operand, Reg, Vec
 
@@ -12,48 +16,35 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
     return operand.items if isinstance(operand, Vec) else (operand,)
 
 
-def _load(step: Step, space: str) -> None:
+def _space(step: Step) -> str:
+    """The space that the opcode names."""
+    return step.instruction.row.op.partition(".")[2] or "generic"
+
+
+@semantic("ld", "ld.global", "ld.shared", "ld.local", "ld.const", "ld.param")
+def load(step: Step) -> None:
     """Narrow types fill a wider register with their sign (s types) or zeros."""
     instruction = step.instruction
     items = _items(instruction.operands[0])
     nbytes = instruction.bits // 8
-    data = step.warp.spaces.read(step, space, step.address(1), nbytes * len(items))
+    data = step.warp.spaces.read(step, _space(step), step.address(1), nbytes * len(items))
     dtype = (INT if instruction.type[0] == "s" else UINT)[instruction.bits]
     elements = data.view(dtype)
     for position, item in enumerate(items):
         step.write(elements[:, position], item)
 
 
-def _store(step: Step, space: str) -> None:
+@semantic("st", "st.global", "st.shared", "st.local")
+def store(step: Step) -> None:
     instruction = step.instruction
     items = [step.value(item, instruction.type) for item in _items(instruction.operands[1])]
     data = np.stack(items, axis=1).view(np.uint8)
-    step.warp.spaces.write(step, space, step.address(0), data)
+    step.warp.spaces.write(step, _space(step), step.address(0), data)
 
 
-@semantic("ld.param")
-def load_param(step: Step) -> None:
-    _load(step, "param")
-
-
-@semantic("ld.global")
-def load_global(step: Step) -> None:
-    _load(step, "global")
-
-
-@semantic("ld.shared")
-def load_shared(step: Step) -> None:
-    _load(step, "shared")
-
-
-@semantic("st.global")
-def store_global(step: Step) -> None:
-    _store(step, "global")
-
-
-@semantic("st.shared")
-def store_shared(step: Step) -> None:
-    _store(step, "shared")
+@semantic("prefetch", "prefetchu")
+def hint(step: Step) -> None:
+    """Asks for no data."""
 
 
 def _source_sizes(step: Step, size: int) -> Lanes:
@@ -88,6 +79,24 @@ def copy_async(step: Step) -> None:
     for lane in lanes:
         data = sources[lane].tobytes() if lane in sources else b""
         step.warp.copies.append(Copy(lane, targets[lane], data.ljust(size, b"\0")))
+
+
+@semantic("cp.async.mbarrier.arrive")
+def signal_copies(step: Step) -> None:
+    """Each active lane arrives at its mbarrier as soon as all its copies so far have.
+
+    Unless ``.noinc`` is set the mbarrier expects that arrival beside the others of this phase.
+    """
+    places = mbarriers(step, 0)
+    for lane, barrier in places.items():
+        if not step.instruction.has("noinc"):
+            barrier.pending += 1
+        step.warp.copies.append(Copy(lane, 0, b"", signal=partial(_signal, barrier)))
+
+
+def _signal(barrier: Mbarrier) -> None:
+    if barrier.pending:
+        barrier.take(1)
 
 
 @semantic("cp.async.commit_group")

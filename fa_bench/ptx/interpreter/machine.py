@@ -9,8 +9,10 @@ import numpy as np
 
 from fa_bench.errors import KernelFault
 from fa_bench.ptx.counters import LaunchCounters
+from fa_bench.ptx.interpreter.barriers import Barriers
 from fa_bench.ptx.interpreter.spaces import Spaces, Tally
 from fa_bench.ptx.interpreter.state import LANES, SEMANTICS, Dim, Lanes, Step, Warp
+from fa_bench.ptx.isa import ROWS
 from fa_bench.ptx.memory import Memory
 from fa_bench.ptx.program import Kernel
 
@@ -21,13 +23,18 @@ _TURN: Final = 256
 
 #: Instructions at which lanes wait for others of their warp -> the operand with the member mask (None: all lanes).
 _MEETING: Final[dict[str, int | None]] = {
-    "bar.sync": None,
-    "barrier.sync": None,
+    **{f"{word}.{how}": None for word in ("bar", "barrier") for how in ("sync", "arrive", "red", "red.popc")},
     "ldmatrix": None,
-    "mma": None,
+    "stmatrix": None,
+    "movmatrix": None,
+    **{row.name: None for row in ROWS if row.name.startswith(("mma.", "wmma."))},
     "bar.warp.sync": 0,
     "shfl.sync": 4,
     "vote.sync": 2,
+    "match.any": 2,
+    "match.all": 2,
+    "redux.int": 2,
+    "redux.bits": 2,
 }
 
 
@@ -74,6 +81,7 @@ def run(
     threads = block[0] * block[1] * block[2]
     if threads < 1 or threads > (kernel.max_threads or 1024):
         raise ValueError(f"{kernel.name} runs with 1 to {kernel.max_threads or 1024} threads, not {threads}.")
+    memory = kernel.storage.beside(memory)
     tally = Tally()
     count = grid[0] * grid[1] * grid[2]
     with np.errstate(all="ignore"):
@@ -81,7 +89,7 @@ def run(
             if not 0 <= cta < count:
                 raise ValueError(f"The grid {grid} has no CTA {cta}.")
             shared = np.full(kernel.static_smem_bytes + smem_bytes, 0xFF, np.uint8)
-            spaces = Spaces(memory, shared, params, tally)
+            spaces = Spaces(memory, shared, params, kernel.storage.constant, tally)
             index = (cta % grid[0], cta // grid[0] % grid[1], cta // (grid[0] * grid[1]))
             _run_cta(_warps(kernel, grid, block, index, spaces), budget)
             tally.ctas += 1
@@ -124,6 +132,8 @@ def _warps(kernel: Kernel, grid: Dim, block: Dim, cta: Dim, spaces: Spaces) -> l
             specials[f"%ctaid.{letter}"] = one * np.uint32(cta[axis])
             specials[f"%nctaid.{letter}"] = one * np.uint32(grid[axis])
         warps.append(Warp(kernel, index, cta, specials, thread < threads, spaces))
+    spaces.warps = warps
+    spaces.barriers = Barriers(warps)
     return warps
 
 
@@ -132,7 +142,7 @@ def _run_cta(warps: list[Warp], budget: int) -> None:
     while any(warp.live.any() for warp in warps):
         ready = [warp for warp in warps if warp.live.any() and warp.barrier is None]
         if not ready:
-            raise _deadlock(warps)
+            raise warps[0].spaces.barriers.deadlock()
         for warp in ready:
             for _ in range(_TURN):
                 if warp.barrier is not None or not warp.live.any():
@@ -144,7 +154,7 @@ def _run_cta(warps: list[Warp], budget: int) -> None:
                     )
                 _execute(warp)
                 left -= 1
-            _release(warps)
+            warp.spaces.barriers.open()
 
 
 def _execute(warp: Warp) -> None:
@@ -188,37 +198,3 @@ def _places(warp: Warp) -> str:
     instructions = warp.kernel.instructions
     lines = [instructions[pc] for pc in np.unique(warp.pc[warp.live]) if pc < len(instructions)]
     return ", ".join(f"{i.text!r} (PTX line {i.line})" for i in lines)
-
-
-def _release(warps: list[Warp]) -> None:
-    """Open the barriers that all expected threads have reached."""
-    for number in {warp.barrier.number for warp in warps if warp.barrier is not None}:
-        waiting, expected = _arrivals(warps, number)
-        if len(waiting) * LANES == expected:
-            for warp in waiting:
-                warp.barrier = None
-
-
-def _arrivals(warps: list[Warp], number: int) -> tuple[list[Warp], int]:
-    """The warps that wait at a barrier, and how many threads it is for; a fault where they disagree about that.
-
-    Whole warps count, also where lanes have exited; warps that have exited as a whole are not waited for.
-    """
-    waiting = [warp for warp in warps if warp.barrier is not None and warp.barrier.number == number]
-    counts = {warp.barrier.threads for warp in waiting if warp.barrier is not None}
-    if len(counts) != 1:
-        raise KernelFault(f"{warps[0].kernel.name}, CTA {warps[0].cta}: warps give barrier {number} different counts.")
-    threads = counts.pop()
-    return waiting, LANES * sum(bool(warp.live.any()) for warp in warps) if threads is None else threads
-
-
-def _deadlock(warps: list[Warp]) -> KernelFault:
-    stuck = []
-    for warp in warps:
-        if warp.barrier is not None:
-            waiting, expected = _arrivals(warps, warp.barrier.number)
-            stuck.append(
-                f"warp {warp.index} waits at barrier {warp.barrier.number} (PTX line {warp.barrier.instruction.line}), "
-                f"where {len(waiting) * LANES} of {expected} threads arrived"
-            )
-    return KernelFault(f"{warps[0].kernel.name}, CTA {warps[0].cta}: deadlock; {'; '.join(stuck)}.")

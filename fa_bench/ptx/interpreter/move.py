@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from fa_bench.ptx.interpreter.spaces import WINDOW_SHIFT, WINDOWS
 from fa_bench.ptx.interpreter.state import UINT, Lanes, Step, semantic
 from fa_bench.ptx.isa import TYPE_BITS, UnsupportedInstruction
 from fa_bench.ptx.program import Pair, Vec
@@ -24,8 +25,6 @@ _ORDERED: Final[dict[str, _Comparison]] = {
 }
 _UNSIGNED: Final = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _COMBINE: Final[dict[str, _Comparison]] = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
-#: Generic address of shared byte 0; other spaces are their own generic addresses.
-_SHARED_WINDOW: Final = 1 << 56
 
 
 def _comparison(step: Step) -> str:
@@ -100,13 +99,22 @@ def move(step: Step) -> None:
         step.write(step.read(1))
 
 
+def _window(step: Step) -> np.uint64:
+    """Generic address of byte 0 of the space that the instruction names."""
+    number = next(k for k, space in enumerate(WINDOWS) if step.instruction.has(space))
+    return np.uint64(number << WINDOW_SHIFT)
+
+
 @semantic("cvta")
 def to_generic(step: Step) -> None:
-    offset = _SHARED_WINDOW if step.instruction.has("shared") else 0
-    step.write(step.read(1) + np.uint64(offset))
+    step.write(step.read(1) + _window(step))
 
 
 @semantic("cvta.to")
 def from_generic(step: Step) -> None:
-    offset = _SHARED_WINDOW if step.instruction.has("shared") else 0
-    step.write(step.read(1) - np.uint64(offset))
+    step.write(step.read(1) - _window(step))
+
+
+@semantic("isspacep")
+def is_in_space(step: Step) -> None:
+    step.write(step.read(1, "u64") >> np.uint64(WINDOW_SHIFT) == _window(step) >> np.uint64(WINDOW_SHIFT))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -13,10 +13,16 @@ from fa_bench.ptx.interpreter.state import LANES, Lanes
 from fa_bench.ptx.memory import Memory
 
 if TYPE_CHECKING:
-    from fa_bench.ptx.interpreter.state import Step
+    from fa_bench.ptx.interpreter.barriers import Barriers
+    from fa_bench.ptx.interpreter.state import Step, Warp
 
 _BANKS: Final = 32
 _WORD_BYTES: Final = 4
+#: The top byte of a generic address is the place of its space in this list; global addresses are those of the host.
+WINDOWS: Final = ("global", "shared", "local", "const", "param")
+WINDOW_SHIFT: Final = 56
+SHARED_WINDOW: Final = WINDOWS.index("shared") << WINDOW_SHIFT
+_READ_ONLY: Final = ("const", "param")
 
 
 class Tally:
@@ -66,36 +72,83 @@ def lanes_per_phase(nbytes: int) -> int:
 
 
 @dataclass(slots=True)
+class Mbarrier:
+    """An mbarrier: arrivals of each phase, arrivals that this one still waits for, and its number."""
+
+    expected: int
+    pending: int
+    phase: int = 0
+
+    def take(self, count: int) -> None:
+        """``count`` arrivals; the last one starts the next phase."""
+        self.pending -= count
+        if self.pending == 0:
+            self.phase += 1
+            self.pending = self.expected
+
+
+@dataclass(slots=True)
 class Spaces:
-    """Global, shared and parameter memory of one CTA."""
+    """Global, shared, constant and parameter memory of one CTA; local memory belongs to the warps."""
 
     memory: Memory
     shared: Lanes
     params: Lanes
+    constant: Lanes
     tally: Tally
+    #: mbarrier objects by their place in shared memory.
+    mbarriers: dict[int, Mbarrier] = field(default_factory=dict)
+    #: All warps of the CTA, and its barriers.
+    warps: list[Warp] = field(default_factory=list)
+    barriers: Barriers = field(init=False)
 
     def read(self, step: Step, space: str, addresses: list[int], nbytes: int) -> Lanes:
         """Bytes at ``addresses`` for the active lanes: uint8, shape (32, nbytes); zeros for the others."""
         found = np.zeros((LANES, nbytes), np.uint8)
-        for lane, view in self._views(step, space, addresses, nbytes, "read").items():
+        for lane, view in self.views(step, space, addresses, nbytes, "read").items():
             found[lane] = view
         return found
 
     def write(self, step: Step, space: str, addresses: list[int], data: Lanes) -> None:
         """Store ``data`` (uint8, shape (32, nbytes)) for the active lanes, in lane order."""
-        for lane, view in self._views(step, space, addresses, data.shape[1], "write").items():
+        for lane, view in self.views(step, space, addresses, data.shape[1], "write").items():
             view[:] = data[lane]
 
-    def _views(self, step: Step, space: str, addresses: list[int], nbytes: int, direction: str) -> dict[int, Lanes]:
+    def views(self, step: Step, space: str, addresses: list[int], nbytes: int, direction: str) -> dict[int, Lanes]:
+        """The bytes that each active lane accesses, checked and counted; the space may be ``generic``.
+
+        ``direction`` is "read", "write" or "atomic". Local, constant and parameter memory is not counted.
+        """
         lanes = [int(lane) for lane in np.flatnonzero(step.on)]
+        if space != "generic":
+            return self._of_space(step, space, lanes, addresses, nbytes, direction)
+        found: dict[int, Lanes] = {}
+        number = [address >> WINDOW_SHIFT for address in addresses]
+        for lane in lanes:
+            if number[lane] >= len(WINDOWS):
+                raise step.fault(f"the generic address {addresses[lane]:#x} is in no memory space", lane)
+        offsets = [address & (1 << WINDOW_SHIFT) - 1 for address in addresses]
+        for k, name in enumerate(WINDOWS):
+            here = [lane for lane in lanes if number[lane] == k]
+            if here:
+                found |= self._of_space(step, name, here, offsets, nbytes, direction)
+        return found
+
+    def _of_space(
+        self, step: Step, space: str, lanes: list[int], addresses: list[int], nbytes: int, direction: str
+    ) -> dict[int, Lanes]:
         if space == "global":
-            sizes = [nbytes] * LANES
-            return self.touch_global(step, lanes, addresses, sizes, nbytes, direction)
+            return self.touch_global(step, lanes, addresses, [nbytes] * LANES, nbytes, direction)
         if space == "shared":
             return self.touch_shared(step, lanes, addresses, nbytes)
-        return {
-            lane: self._window(step, lane, self.params, addresses[lane], nbytes, "parameter space") for lane in lanes
+        if direction == "atomic" or (direction == "write" and space in _READ_ONLY):
+            raise step.fault(f"{space} memory has no {direction} access", lanes[0])
+        parts = {
+            lane: {"local": step.warp.local[lane], "const": self.constant, "param": self.params}[space]
+            for lane in lanes
         }
+        what = f"{space} memory"
+        return {lane: self._window(step, lane, part, addresses[lane], nbytes, what) for lane, part in parts.items()}
 
     def touch_global(
         self, step: Step, lanes: list[int], addresses: list[int], sizes: list[int], align: int, direction: str

@@ -33,21 +33,24 @@ Dim = tuple[int, int, int]
 
 @dataclass(slots=True)
 class Barrier:
-    """Where a warp waits: barrier number, thread count (None for the whole CTA) and the instruction."""
+    """Where a warp waits: barrier number and the instruction."""
 
     number: int
-    threads: int | None
     instruction: Instruction
 
 
 @dataclass(slots=True)
 class Copy:
-    """A ``cp.async`` of one lane whose data has not arrived; ``group`` is None until it is committed."""
+    """A ``cp.async`` of one lane whose data has not arrived; ``group`` is None until it is committed.
+
+    ``signal`` stands for a ``cp.async.mbarrier.arrive`` instead: it is done when the lane's earlier copies are.
+    """
 
     lane: int
     address: int
     data: bytes
     group: int | None = None
+    signal: Callable[[], None] | None = None
 
 
 @dataclass
@@ -65,19 +68,34 @@ class Warp:
     barrier: Barrier | None = None
     copies: list[Copy] = field(default_factory=list)
     groups: Lanes = field(init=False)
+    local: Lanes = field(init=False)
 
     def __post_init__(self) -> None:
         self.registers = {name: np.zeros(LANES, UINT[width]) for name, width in self.kernel.registers.items()}
         self.pc = np.zeros(LANES, np.int64)
         #: Number of ``cp.async`` groups that each lane has committed.
         self.groups = np.zeros(LANES, np.int64)
+        #: Local memory of each lane.
+        self.local = np.full((LANES, self.kernel.local_bytes), 0xFF, np.uint8)
 
     def arrive(self, arrives: Callable[[Copy], bool]) -> None:
         """Let the data of those pending copies reach shared memory, in the order of their issue."""
+        pending: list[Copy] = []
         for copy in self.copies:
-            if arrives(copy):
+            behind = any(earlier.lane == copy.lane for earlier in pending)
+            if copy.signal is not None and not behind:
+                copy.signal()
+            elif copy.signal is None and arrives(copy):
                 self.spaces.shared[copy.address : copy.address + len(copy.data)] = np.frombuffer(copy.data, np.uint8)
-        self.copies = [c for c in self.copies if not arrives(c)]
+            else:
+                pending.append(copy)
+        self.copies = pending
+
+    def settle(self) -> None:
+        """Let all copies that a signal follows in its lane arrive."""
+        last = {copy.lane: position for position, copy in enumerate(self.copies) if copy.signal is not None}
+        places = {id(copy): position for position, copy in enumerate(self.copies)}
+        self.arrive(lambda copy: places[id(copy)] < last.get(copy.lane, -1))
 
     def exit(self, on: Lanes) -> None:
         """End the lanes of ``on``; copies that they still have pending arrive."""
@@ -110,10 +128,12 @@ class Step:
         raise self.fault(f"the operand {operand} cannot be read as {type_}")
 
     def _symbol(self, name: str) -> int:
+        """Address of a variable in its own space."""
         kernel = self.warp.kernel
-        if name in kernel.shared:
-            return kernel.shared[name]
-        return next(p.offset for p in kernel.params if p.name == name)
+        for places in (kernel.shared, kernel.local, {p.name: p.offset for p in kernel.params}):
+            if name in places:
+                return places[name]
+        return kernel.storage.address(name)
 
     def read(self, k: int, type_: str = "") -> Lanes:
         """Bit patterns of operand ``k`` (0 is the destination) as ``type_``, by default the instruction's type."""

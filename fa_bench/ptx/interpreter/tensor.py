@@ -1,4 +1,4 @@
-"""``ldmatrix`` and ``mma``: fragments as the PTX ISA lays them over the 32 lanes."""
+"""``ldmatrix``, ``stmatrix``, ``movmatrix``: 8 x 8 matrices as the PTX ISA lays them over the 32 lanes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from fa_bench.ptx.interpreter.float32 import fused_multiply_add
-from fa_bench.ptx.interpreter.spaces import words
+from fa_bench.ptx.interpreter.spaces import SHARED_WINDOW, words
 from fa_bench.ptx.interpreter.state import LANES, Lanes, Step, semantic
-from fa_bench.ptx.program import Vec
+from fa_bench.ptx.program import Operand, Vec
 
 _ROW_BYTES: Final = 16
 #: Group and thread-in-group of each lane, as the PTX ISA names them.
@@ -17,7 +16,7 @@ _GROUP: Final = np.arange(LANES) // 4
 _THREAD: Final = np.arange(LANES) % 4
 
 
-def _whole_warp(step: Step) -> bool:
+def whole_warp(step: Step) -> bool:
     """False if no lane executes; a fault unless all 32 do."""
     if not step.on.any():
         return False
@@ -29,59 +28,60 @@ def _whole_warp(step: Step) -> bool:
 @semantic("ldmatrix")
 def load_matrix(step: Step) -> None:
     """Lane ``8m + r`` gives the address of row r of matrix m; each lane gets two neighbours of a row or a column."""
-    if not _whole_warp(step):
+    if not whole_warp(step):
         return
-    target = step.instruction.operands[0]
-    targets = target.items if isinstance(target, Vec) else (target,)
-    addresses = step.address(1)
+    targets = _items(step.instruction.operands[0])
+    for rows, register in zip(_rows(step, 1, len(targets)), targets, strict=True):
+        matrix = np.stack(rows).view(np.uint16)
+        step.write(_fragment(matrix.T if step.instruction.has("trans") else matrix), register)
+
+
+@semantic("stmatrix")
+def store_matrix(step: Step) -> None:
+    """The reverse of ``ldmatrix``."""
+    if not whole_warp(step):
+        return
+    sources = _items(step.instruction.operands[1])
+    matrices = [_matrix(step.value(source, "b32")) for source in sources]
+    for rows, matrix in zip(_rows(step, 0, len(sources)), matrices, strict=True):
+        elements = np.ascontiguousarray(matrix.T if step.instruction.has("trans") else matrix)
+        for row, content in zip(rows, elements, strict=True):
+            row[:] = content.view(np.uint8)
+
+
+@semantic("movmatrix")
+def transpose(step: Step) -> None:
+    """Each lane holds two neighbours of a row, before and after."""
+    if whole_warp(step):
+        step.write(_fragment(_matrix(step.read(1, "b32")).T))
+
+
+def _items(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, Vec) else (operand,)
+
+
+def _rows(step: Step, operand: int, count: int) -> list[list[Lanes]]:
+    """The rows in shared memory of ``count`` matrices, counted as one access of a phase for each."""
+    addresses = step.address(operand)
+    if not step.instruction.has("shared"):
+        addresses = [address - SHARED_WINDOW for address in addresses]
     spaces = step.warp.spaces
-    matrices = []
-    for m in range(len(targets)):
-        lanes = range(8 * m, 8 * m + 8)
-        rows = [spaces.shared_window(step, lane, addresses[lane], _ROW_BYTES) for lane in lanes]
-        matrices.append(np.stack(rows).view(np.uint16))
-    spaces.tally.phases(
-        [set().union(*(words(a, _ROW_BYTES) for a in addresses[8 * m : 8 * m + 8])) for m in range(len(targets))]
-    )
-    for matrix, register in zip(matrices, targets, strict=True):
-        elements = matrix.T if step.instruction.has("trans") else matrix
-        low, high = (elements[_GROUP, 2 * _THREAD + k].astype(np.uint32) for k in (0, 1))
-        step.write(high << np.uint32(16) | low, register)
+    matrices = [range(8 * m, 8 * m + 8) for m in range(count)]
+    found = [[spaces.shared_window(step, lane, addresses[lane], _ROW_BYTES) for lane in lanes] for lanes in matrices]
+    spaces.tally.phases([set().union(*(words(addresses[lane], _ROW_BYTES) for lane in lanes)) for lanes in matrices])
+    return found
 
 
-def _halves(step: Step, k: int) -> list[Lanes]:
-    """The 16-bit elements of fragment operand ``k`` in order, as exact float32, one array of 32 lanes each."""
-    patterns = [h for r in _registers(step, k) for h in (r & np.uint32(0xFFFF), r >> np.uint32(16))]
-    if step.instruction.form.types[k] == "bf16":
-        return [(h << np.uint32(16)).view(np.float32) for h in patterns]
-    return [h.astype(np.uint16).view(np.float16).astype(np.float32) for h in patterns]
+def _fragment(matrix: Lanes) -> Lanes:
+    """Register of each lane: elements 2t and 2t + 1 of row g."""
+    low, high = (matrix[_GROUP, 2 * _THREAD + k].astype(np.uint32) for k in (0, 1))
+    fragment: Lanes = high << np.uint32(16) | low
+    return fragment
 
 
-def _registers(step: Step, k: int) -> list[Lanes]:
-    operand = step.instruction.operands[k]
-    assert isinstance(operand, Vec)
-    return [step.value(item, "b32") for item in operand.items]
-
-
-@semantic("mma")
-def multiply_matrices(step: Step) -> None:
-    """D = A B + C for 16x16 by 16x8 tiles.
-
-    Each element is summed in fp32 over k = 0 ... 15, starting from C, with one rounding per step. Tensor cores sum in
-    another order and with other roundings, so results agree with hardware within the format's error only.
-    """
-    if not _whole_warp(step):
-        return
-    a, b, total = np.empty((16, 16), np.float32), np.empty((16, 8), np.float32), np.empty((16, 8), np.float32)
-    for i, lanes in enumerate(_halves(step, 1)):
-        a[_GROUP + 8 * (i // 2 % 2), 2 * _THREAD + i % 2 + 8 * (i // 4)] = lanes
-    for i, lanes in enumerate(_halves(step, 2)):
-        b[2 * _THREAD + i % 2 + 8 * (i // 2), _GROUP] = lanes
-    for i, lanes in enumerate(_registers(step, 3)):
-        total[_GROUP + 8 * (i // 2), 2 * _THREAD + i % 2] = lanes.view(np.float32)
-    for k in range(16):
-        total = fused_multiply_add(a[:, k : k + 1], b[k : k + 1, :], total)
-    target = step.instruction.operands[0]
-    assert isinstance(target, Vec)
-    for i, item in enumerate(target.items):
-        step.write(total[_GROUP + 8 * (i // 2), 2 * _THREAD + i % 2], item)
+def _matrix(registers: Lanes) -> Lanes:
+    """The matrix of such registers."""
+    matrix = np.zeros((8, 8), np.uint16)
+    for k in (0, 1):
+        matrix[_GROUP, 2 * _THREAD + k] = registers >> np.uint32(16 * k) & np.uint32(0xFFFF)
+    return matrix

@@ -1,29 +1,15 @@
-"""Barriers, exchanges between lanes, and control flow."""
+"""Exchanges between lanes, and control flow."""
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
-from fa_bench.ptx.interpreter.state import LANES, Barrier, Lanes, Step, semantic
-from fa_bench.ptx.program import Label, Pair
+from fa_bench.ptx.interpreter.state import LANES, Lanes, Step, semantic
+from fa_bench.ptx.program import Label, Pair, Vec
 
 _LANE = np.arange(LANES)
-
-
-@semantic("bar.sync", "barrier.sync")
-def barrier(step: Step) -> None:
-    """The warp waits until as many warps as asked for (all that have not exited, if no count is given) are here."""
-    if not step.on.any():
-        return
-    if not np.array_equal(step.on, step.warp.live):
-        raise step.fault("the barrier is divergent: only some of the warp's lanes reach it")
-    number = step.uniform(0)
-    if number > 15:
-        raise step.fault(f"barriers are numbered 0 to 15, not {number}")
-    threads = step.uniform(1) if len(step.instruction.operands) > 1 else None
-    if threads is not None and (threads == 0 or threads % LANES):
-        raise step.fault(f"a barrier's thread count is a positive multiple of 32, not {threads}")
-    step.warp.barrier = Barrier(number, threads, step.instruction)
 
 
 @semantic("bar.warp.sync")
@@ -105,6 +91,80 @@ def vote(step: Step) -> None:
         step.write(some)
     else:
         step.write(every | ~some)
+
+
+@semantic("match.any")
+def match_any(step: Step) -> None:
+    """The member lanes that have the same value."""
+    if step.on.any():
+        _, equal = _matches(step)
+        step.write((equal << _LANE).sum(axis=1))
+
+
+@semantic("match.all")
+def match_all(step: Step) -> None:
+    """The member lanes if all have the same value, else 0, and whether they do."""
+    if not step.on.any():
+        return
+    named, equal = _matches(step)
+    holds = (equal == named).all(axis=1)
+    result = np.where(holds, (named << _LANE).sum(axis=1), 0)
+    target = step.instruction.operands[0]
+    if isinstance(target, Pair):
+        step.write(result, target.first)
+        step.write(holds, target.second)
+    else:
+        step.write(result)
+
+
+def _matches(step: Step) -> tuple[Lanes, Lanes]:
+    """The member lanes of each lane, and those among them with its value."""
+    named = members(step, 2) & step.on
+    values = step.read(1)
+    return named, named & (values[:, None] == values[None, :])
+
+
+_REDUCTIONS: Final[dict[str, np.ufunc]] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+
+
+@semantic("redux.int", "redux.bits")
+def reduce(step: Step) -> None:
+    """Over the member lanes that have not exited."""
+    if not step.on.any():
+        return
+    named = members(step, 2) & step.on
+    operation = next(function for word, function in _REDUCTIONS.items() if step.instruction.has(word))
+    values = step.integer(1)
+    results = values.copy()
+    for lane in np.flatnonzero(step.on):
+        results[lane] = operation.reduce(values[named[lane]], dtype=values.dtype)
+    step.write(results)
+
+
+@semantic("nanosleep")
+def sleep(step: Step) -> None:
+    """Time does not exist here; other warps have their turns anyway."""
+
+
+@semantic("brx.idx")
+def branch_by_index(step: Step) -> None:
+    """Each lane goes to the target that its index picks."""
+    table = step.instruction.operands[1]
+    assert isinstance(table, Vec)
+    index = step.read(0, "u32")
+    for lane in np.flatnonzero(step.on):
+        if index[lane] >= len(table.items):
+            raise step.fault(f"there are {len(table.items)} branch targets, none with index {index[lane]}", int(lane))
+        target = table.items[index[lane]]
+        assert isinstance(target, Label)
+        step.warp.pc[lane] = step.warp.kernel.labels[target.name]
 
 
 @semantic("activemask")

@@ -598,3 +598,14 @@ good:
 bad:
   ret ptr null
 }
+
+; The same where only the count matters and the data move otherwise.
+define internal i32 @global_count(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask, i32 %size, i64 %write) #3 {
+  %flags = call i32 @global_check(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask, i32 %size, i64 %write)
+  ret i32 %flags
+}
+
+define internal i32 @shared_count(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size) #3 {
+  %flags = call i32 @shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size)
+  ret i32 %flags
+}

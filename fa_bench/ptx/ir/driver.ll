@@ -23,6 +23,8 @@ define internal void @prepare(ptr %ctx, i64 %cta) #1 {
   store i32 %z32, ptr %p.cz, align 4
   %p.arr = getelementptr i8, ptr %ctx, i64 ${Context.ARRIVED}
   call void @llvm.memset.p0.i64(ptr %p.arr, i8 0, i64 64, i1 false)
+  %p.votes = getelementptr i8, ptr %ctx, i64 ${Context.VOTES}
+  call void @llvm.memset.p0.i64(ptr %p.votes, i8 0, i64 128, i1 false)
   %p.bs = getelementptr i8, ptr %ctx, i64 ${Context.BUDGET_START}
   %bs = load i64, ptr %p.bs, align 8
   %p.b = getelementptr i8, ptr %ctx, i64 ${Context.BUDGET}
@@ -53,6 +55,8 @@ warp:
   %live = select i1 %whole, i32 -1, i32 %part
   %q.regs = getelementptr i8, ptr %ws, i64 ${Warp.REGISTERS}
   call void @llvm.memset.p0.i64(ptr %q.regs, i8 0, i64 ${QUEUE_OFFSET - Warp.REGISTERS}, i1 false)
+  %q.local = getelementptr i8, ptr %ws, i64 ${LOCAL_OFFSET}
+  call void @llvm.memset.p0.i64(ptr %q.local, i8 -1, i64 ${LOCAL_BYTES}, i1 false)
   store i32 %live, ptr %ws, align 4
   %q.resume = getelementptr i8, ptr %ws, i64 ${Warp.RESUME}
   store i32 0, ptr %q.resume, align 4
@@ -77,9 +81,11 @@ define internal i32 @run_cta(ptr %ctx) #1 {
   %nw = load i32, ptr %p.nw, align 4
   %p.ws = getelementptr i8, ptr %ctx, i64 ${Context.WARPS}
   %ws0 = load ptr, ptr %p.ws, align 8
-  %arrived = getelementptr i8, ptr %ctx, i64 ${Context.ARRIVED}
   %p.stop = getelementptr i8, ptr %ctx, i64 ${Context.STOP}
   %stop = load ptr, ptr %p.stop, align 8
+  %slice = getelementptr i8, ptr %ctx, i64 ${Context.SLICE}
+  %p.slice = getelementptr i8, ptr %ctx, i64 ${Context.SLICE_START}
+  %slice.start = load i64, ptr %p.slice, align 8
   br label %round
 round:
   %halt = load volatile i32, ptr %stop, align 4
@@ -101,9 +107,11 @@ skip:
   %over32 = zext i1 %over to i32
   br label %next
 go:
+  store i64 %slice.start, ptr %slice, align 8
   %code = call i32 @warp(ptr %ctx, ptr %ws)
   switch i32 %code, label %failed [ i32 ${DONE}, label %ended
-                                    i32 ${BARRIER}, label %waits ]
+                                    i32 ${BARRIER}, label %waits
+                                    i32 ${YIELD}, label %next ]
 failed:
   %p.fw = getelementptr i8, ptr %ctx, i64 ${Context.FAULT_WARP}
   store i32 %k, ptr %p.fw, align 4
@@ -115,15 +123,13 @@ waits:
   store i32 ${WAITING}, ptr %p.state, align 4
   %p.bar = getelementptr i8, ptr %ws, i64 ${Warp.BARRIER}
   %bar = load i32, ptr %p.bar, align 4
-  %bar64 = zext i32 %bar to i64
-  %ap = getelementptr i32, ptr %arrived, i64 %bar64
-  %av = load i32, ptr %ap, align 4
-  %an = add i32 %av, 32
-  store i32 %an, ptr %ap, align 4
+  %p.want = getelementptr i8, ptr %ws, i64 ${Warp.BARRIER_THREADS}
+  %want = load i32, ptr %p.want, align 4
+  call void @barrier_arrive(ptr %ctx, i32 %bar, i32 %want)
   br label %next
 next:
-  %ran.x = phi i32 [ 0, %skip ], [ 1, %ended ], [ 1, %waits ]
-  %done.x = phi i32 [ %over32, %skip ], [ 1, %ended ], [ 0, %waits ]
+  %ran.x = phi i32 [ 0, %skip ], [ 1, %ended ], [ 1, %waits ], [ 1, %go ]
+  %done.x = phi i32 [ %over32, %skip ], [ 1, %ended ], [ 0, %waits ], [ 0, %go ]
   %ran.n = or i32 %ran, %ran.x
   %done.n = add i32 %done, %done.x
   %k.n = add i32 %k, 1
@@ -135,10 +141,8 @@ check:
   br i1 %all, label %finished, label %open
 finished:
   ret i32 ${DONE}
-; A barrier opens when the expected number of threads arrived; warps that ended count as arrived.
+; Warps that ended count as arrived where a barrier is for all threads: it may have become full by that.
 open:
-  %gone = shl i32 %done.n, 5
-  %everyone = shl i32 %nw, 5
   br label %waiter
 waiter:
   %j = phi i32 [ 0, %open ], [ %j.n, %judged ]
@@ -151,50 +155,24 @@ waiter:
 judge:
   %j.bar = getelementptr i8, ptr %wj, i64 ${Warp.BARRIER}
   %jb = load i32, ptr %j.bar, align 4
-  %jb64 = zext i32 %jb to i64
   %j.want = getelementptr i8, ptr %wj, i64 ${Warp.BARRIER_THREADS}
-  %want0 = load i32, ptr %j.want, align 4
-  %whole = icmp eq i32 %want0, 0
-  %jp = getelementptr i32, ptr %arrived, i64 %jb64
-  %here = load i32, ptr %jp, align 4
-  %here.g = add i32 %here, %gone
-  %want = select i1 %whole, i32 %everyone, i32 %want0
-  %have = select i1 %whole, i32 %here.g, i32 %here
-  %enough = icmp sge i32 %have, %want
-  br i1 %enough, label %wake, label %judged
-wake:
-  store i32 ${READY}, ptr %j.state, align 4
+  %want.j = load i32, ptr %j.want, align 4
+  %opened = call i32 @barrier_open_if_full(ptr %ctx, i32 %jb, i32 %want.j)
   br label %judged
 judged:
-  %woke.x = phi i32 [ 0, %waiter ], [ 0, %judge ], [ 1, %wake ]
-  %bar.x = phi i64 [ 0, %waiter ], [ %jb64, %judge ], [ %jb64, %wake ]
-  %woke.b = trunc i64 %bar.x to i32
-  %woke.m = shl i32 %woke.x, %woke.b
-  %woke.n = or i32 %woke, %woke.m
+  %woke.x = phi i32 [ 0, %waiter ], [ %opened, %judge ]
+  %woke.n = or i32 %woke, %woke.x
   %j.n = add i32 %j, 1
   %wj.n = getelementptr i8, ptr %wj, i64 ${WARP_BYTES}
   %j.more = icmp slt i32 %j.n, %nw
-  br i1 %j.more, label %waiter, label %reset
-reset:
-  %stuck0 = icmp eq i32 %woke.n, 0
-  %idle = icmp eq i32 %ran.n, 0
-  %stuck = and i1 %stuck0, %idle
-  br i1 %stuck, label %dead, label %clear
+  br i1 %j.more, label %waiter, label %stuck
 ; Nobody ran and no barrier opened: a deadlock.
-dead:
+stuck:
+  %moved = or i32 %woke.n, %ran.n
+  %dead = icmp eq i32 %moved, 0
+  br i1 %dead, label %deadlock, label %round
+deadlock:
   ret i32 ${DEADLOCK}
-clear:
-  %m = phi i32 [ %woke.n, %reset ], [ %m.n, %zero ]
-  %any = icmp ne i32 %m, 0
-  br i1 %any, label %zero, label %round
-zero:
-  %id = call i32 @llvm.cttz.i32(i32 %m, i1 true)
-  %id64 = zext i32 %id to i64
-  %zp = getelementptr i32, ptr %arrived, i64 %id64
-  store i32 0, ptr %zp, align 4
-  %m1 = sub i32 %m, 1
-  %m.n = and i32 %m, %m1
-  br label %clear
 }
 ; @run_ctas(ctx, next, list, count) -> code: CTAs until the shared counter ``next`` reaches ``count``; their numbers
 ; come from ``list`` or, if that is null, are the counter itself.

@@ -7,8 +7,8 @@ define internal i32 @cp_async(ptr %ctx, ptr %ws, ptr %queue, ptr %gsite, ptr %ss
   %some = icmp ne <32 x i32> %bytes, zeroinitializer
   %someb = bitcast <32 x i1> %some to i32
   %gmask = and i32 %someb, %mask
-  %g = call i32 @global_check(ptr %ctx, ptr %gsite, <32 x i64> %src, i32 %gmask, i32 %size, i64 0)
-  %s = call i32 @shared_check(ptr %ctx, ptr %ssite, <32 x i32> %dst, i32 %mask, i32 %size)
+  %g = call i32 @global_count(ptr %ctx, ptr %gsite, <32 x i64> %src, i32 %gmask, i32 %size, i64 0)
+  %s = call i32 @shared_count(ptr %ctx, ptr %ssite, <32 x i32> %dst, i32 %mask, i32 %size)
   %gz = icmp eq i32 %g, 0
   %sz = icmp eq i32 %s, 0
   %bad = or i1 %gz, %sz
@@ -16,6 +16,21 @@ define internal i32 @cp_async(ptr %ctx, ptr %ws, ptr %queue, ptr %gsite, ptr %ss
 fault:
   ret i32 0
 go:
+  %e = call ptr @queue_slot(ptr %ctx, ptr %ws, ptr %queue)
+  store <32 x i64> %src, ptr %e, align 64
+  %e.dst = getelementptr i8, ptr %e, i64 ${Queue.DST}
+  store <32 x i32> %dst, ptr %e.dst, align 64
+  %e.bytes = getelementptr i8, ptr %e, i64 ${Queue.BYTES}
+  store <32 x i32> %bytes, ptr %e.bytes, align 64
+  %e.mask = getelementptr i8, ptr %e, i64 ${Queue.MASK}
+  store i32 %mask, ptr %e.mask, align 4
+  %e.copy = getelementptr i8, ptr %e, i64 ${Queue.COPY}
+  store i32 %size, ptr %e.copy, align 4
+  ret i32 1
+}
+
+; @queue_slot(ctx, ws, queue): a new entry at the head of the queue.
+define internal ptr @queue_slot(ptr %ctx, ptr %ws, ptr %queue) #3 {
   %p.head = getelementptr i8, ptr %ws, i64 ${Warp.QUEUE_HEAD}
   %head = load i32, ptr %p.head, align 4
   %p.tail = getelementptr i8, ptr %ws, i64 ${Warp.QUEUE_TAIL}
@@ -33,18 +48,9 @@ push:
   %slot64 = zext i32 %slot to i64
   %off = mul i64 %slot64, ${Queue.SIZE}
   %e = getelementptr i8, ptr %queue, i64 %off
-  store <32 x i64> %src, ptr %e, align 64
-  %e.dst = getelementptr i8, ptr %e, i64 ${Queue.DST}
-  store <32 x i32> %dst, ptr %e.dst, align 64
-  %e.bytes = getelementptr i8, ptr %e, i64 ${Queue.BYTES}
-  store <32 x i32> %bytes, ptr %e.bytes, align 64
-  %e.mask = getelementptr i8, ptr %e, i64 ${Queue.MASK}
-  store i32 %mask, ptr %e.mask, align 4
-  %e.copy = getelementptr i8, ptr %e, i64 ${Queue.COPY}
-  store i32 %size, ptr %e.copy, align 4
   %head.n = add i32 %head, 1
   store i32 %head.n, ptr %p.head, align 4
-  ret i32 1
+  ret ptr %e
 }
 
 ; @cp_complete(ctx, ws, queue, upto): do the queued copies before number ``upto``.
@@ -76,9 +82,16 @@ copy:
   %size64 = zext i32 %size to i64
   %is16 = icmp eq i32 %size, 16
   %none = icmp eq i32 %mask, 0
-  br i1 %none, label %next, label %lane
+  br i1 %none, label %next, label %kind
+; An entry without bytes to write is an arrival at mbarriers.
+kind:
+  %arrives = icmp eq i32 %size, 0
+  br i1 %arrives, label %arrive, label %lane
+arrive:
+  call void @queue_arrive(ptr %e)
+  br label %next
 lane:
-  %left = phi i32 [ %mask, %copy ], [ %left.n, %lane.end ]
+  %left = phi i32 [ %mask, %kind ], [ %left.n, %lane.end ]
   %l = call i32 @llvm.cttz.i32(i32 %left, i1 true)
   %l64 = zext i32 %l to i64
   %ps = getelementptr i64, ptr %e, i64 %l64
