@@ -148,8 +148,8 @@ def load(major: int | None = None) -> Nvrtc:
 
 def _wheels(major: int) -> tuple[str, ...]:
     """PyPI packages of a CUDA major: the library first, then the headers."""
-    if major == 12:
-        return ("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-runtime-cu12")
+    if major < 13:
+        return (f"nvidia-cuda-nvrtc-cu{major}", f"nvidia-cuda-runtime-cu{major}")
     return ("nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cuda-crt")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -34,6 +35,7 @@ SCHEMA: Final = 1
 DEFAULT_AXES: Final = {
     "seq": "1x1,127x300,300x127,1000x1000",
     "head_dim": "40,64,128,256",
+    "batch": "1",
     "heads": "8",
     "kv_heads": "2",
     "dtype": "fp16,bf16,fp32",
@@ -196,7 +198,8 @@ def _run(output: Output, planned: Sequence[PlannedCase], backend: Backend, targe
             left = eta.seconds_left()
             name = case_name(cell.case)
             about = "" if left is None else f", about {format_duration(left)} left"
-            output.progress(f"{number}/{len(planned)} done{about}; {name.impl}, {name.shape()}")
+            status = f"{number}/{len(planned)} done{about}; {name.impl}, {name.shape()}"
+            output.progress(status, milestone=number % math.ceil(len(planned) / 10) == 0)
             start = time.monotonic()
             site = Site("check", datetime.now(UTC), cell.backend, backend.device, target)
             record = run_case(cell, backend, site, predict).record

@@ -71,8 +71,9 @@ def io_model(
     its paper's formula. Exits with 1 if a byte differs.
     """
     from fa_bench.cli.axes import merge_axes, sweep_request
-    from fa_bench.cli.devices import opened
+    from fa_bench.cli.devices import missing_emulator, opened
     from fa_bench.cli.planning import ModelOnly, resolved, target_gpu
+    from fa_bench.errors import DeviceUnavailable
     from fa_bench.report.io_model import case_table, document, flat_rows, totals_tables
     from fa_bench.sweep.plan import plan
 
@@ -83,6 +84,8 @@ def io_model(
     if explain:
         _explain(output, made)
         return 0
+    if measure and (reason := missing_emulator()) is not None:
+        raise DeviceUnavailable(reason, hint="--no-measure predicts without it; see also fa-bench doctor.")
     cases: list[CaseTraffic] = []
     with opened("emulator", jobs=jobs) if measure else nullcontext(()) as backends:
         for case in _run(output, made, backends):

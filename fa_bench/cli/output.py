@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _STYLES: Final[Mapping[str, str]] = {
     "ok": "green",
     "pass": "green",
-    "yes": "green",
     "skipped": "yellow",
     "unsupported": "yellow",
     "oom": "yellow",
@@ -34,6 +33,7 @@ _STYLES: Final[Mapping[str, str]] = {
     "error": "bold red",
     "wrong_result": "bold red",
     "invalid_timing": "bold red",
+    "differs": "bold red",
     "FAIL": "bold red",
 }
 
@@ -139,10 +139,12 @@ class Output:
         self._progress.add_task("")
         self._progress.start()
 
-    def progress(self, text: str) -> None:
-        """Replace the status line's text."""
+    def progress(self, text: str, *, milestone: bool = False) -> None:
+        """Replace the status line's text; where there is no status line, say it if it is a milestone."""
         if self._progress is not None:
             self._progress.reset(self._progress.task_ids[0], description=text)
+        elif milestone:
+            self.say(text)
 
     def stop_progress(self) -> None:
         """Remove the status line."""

@@ -6,11 +6,15 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from fa_bench import __version__
+
+if TYPE_CHECKING:
+    from fa_bench.measure.nvml import Nvml
 
 State = Literal["ok", "missing", "broken"]
 
@@ -70,17 +74,15 @@ def emulator() -> Finding:
 def nvrtc() -> Finding:
     """The CUDA compiler and its headers, by compiling a kernel of ours."""
     from fa_bench import algorithms, compiler
+    from fa_bench import nvrtc as library
     from fa_bench.cases import AttentionShape, Case
+    from fa_bench.errors import DeviceUnavailable
     from fa_bench.model import gpus
 
-    absent = compiler.nvrtc_available()
-    if absent is not None:
-        advice = (
-            "Kernels need Linux or Windows."
-            if sys.platform == "darwin"
-            else "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt"
-        )
-        return Finding("NVRTC", "missing", absent, advice)
+    try:
+        library.load()
+    except DeviceUnavailable as error:
+        return Finding("NVRTC", "missing", error.message, error.hint or "Kernels need Linux or Windows.")
     flash2 = algorithms.get("flash2")
     case = Case("flash2", AttentionShape(1, 1, 1, 64, 64, 64))
     gpu = next(gpu for gpu in gpus.all_gpus() if gpu.sm == _PROBE_SM)
@@ -90,43 +92,50 @@ def nvrtc() -> Finding:
 
 
 def driver() -> Finding:
-    """The NVIDIA driver, as NVML sees it."""
+    """The NVIDIA driver, as NVML sees it, and whether there is a compiler whose kernels it loads."""
+    from fa_bench import nvrtc as library
     from fa_bench.measure.nvml import Nvml
 
-    nvml = Nvml()
-    try:
+    with closing(Nvml()) as nvml:
         absent = nvml.unavailable()
         if absent is not None:
             return Finding("driver", "missing", absent, "Only needed to time on a GPU.")
-        return Finding("driver", "ok", f"{nvml.driver_version() or 'version not known'}, NVML answers")
-    finally:
-        nvml.close()
+        detail = f"{nvml.driver_version() or 'version not known'}, CUDA {_cuda_major(nvml) or 'not known'}"
+        major = _cuda_major(nvml)
+    # A cubin loads on a driver of its own CUDA major or a later one.
+    majors = [known for known in library.MAJORS if major is None or known <= major]
+    if library.unavailable() is None and all(library.unavailable(known) is not None for known in majors):
+        return Finding("driver", "ok", detail, f"NVRTC is newer than the driver: {_install_cuda(major)}")
+    return Finding("driver", "ok", detail)
 
 
 def cupy() -> Finding:
     """CuPy, which launches the kernels on a GPU."""
+    from fa_bench.measure.nvml import Nvml
+
     for package in ("cupy-cuda13x", "cupy-cuda12x", "cupy"):
         if _version(package) is not None:
             return Finding("CuPy", "ok", f"{package} {_version(package)}")
-    return Finding("CuPy", "missing", "not installed", "With an NVIDIA driver: pip install 'fa-bench[cuda13]'")
+    with closing(Nvml()) as nvml:
+        advice = "Only needed to time on a GPU." if nvml.unavailable() else _install_cuda(_cuda_major(nvml))
+    return Finding("CuPy", "missing", "not installed", advice)
 
 
 def gpu() -> Finding:
     """The GPUs that CuPy can use, and what the registry knows of them."""
+    from fa_bench import backends
     from fa_bench.model import gpus
 
-    try:
-        import cupy
-    except ImportError:
-        return Finding("GPU", "missing", "not asked: CuPy is not here", "Kernels run on the CPU instead.")
-    try:
-        count = cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        return Finding("GPU", "missing", " ".join(str(error).split()), "Kernels run on the CPU instead.")
+    absent = backends.why_not("cuda")
+    if absent is not None:
+        return Finding("GPU", "missing", absent, "Kernels run on the CPU instead.")
+    import cupy
+
+    count = cupy.cuda.runtime.getDeviceCount()
     names = [cupy.cuda.runtime.getDeviceProperties(device)["name"].decode() for device in range(count)]
     unknown = [name for name in names if gpus.find(name) is None]
     advice = f"Predictions don't know {unknown[0]!r}: add a TOML file, or give --gpu." if unknown else ""
-    return Finding("GPU", "ok" if names else "missing", ", ".join(names) or "none", advice)
+    return Finding("GPU", "ok", ", ".join(names), advice)
 
 
 def ncu() -> Finding:
@@ -161,6 +170,16 @@ def cache() -> Finding:
     states = [cache.info() for cache in CACHES]
     entries, nbytes = sum(state.entries for state in states), sum(state.nbytes for state in states)
     return Finding("cache", "ok", f"{cache_dir()}: {entries} entries, {format_bytes(nbytes)}")
+
+
+def _cuda_major(nvml: Nvml) -> int | None:
+    """CUDA major that the driver supports."""
+    version = nvml.ask("nvmlSystemGetCudaDriverVersion_v2")
+    return None if version is None else int(version) // 1000
+
+
+def _install_cuda(major: int | None) -> str:
+    return f"pip install 'fa-bench[cuda{12 if major == 12 else 13}]'"
 
 
 def _version(package: str) -> str | None:

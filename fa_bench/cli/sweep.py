@@ -73,7 +73,7 @@ def sweep(
     beside those that the model predicts. Each row is on disk before the next case starts.
     """
     from fa_bench.cli.axes import merge_axes, sweep_request
-    from fa_bench.cli.devices import opened
+    from fa_bench.cli.devices import missing_emulator, opened
     from fa_bench.cli.live import Live
     from fa_bench.cli.planning import resolved, target_gpu
     from fa_bench.report.plan import plan_rows, plan_table
@@ -84,6 +84,8 @@ def sweep(
     output = Output(fmt, quiet)
     request = sweep_request(merge_axes(ctx.params, config), device, gpu)
     with opened(device, jobs=jobs) as backends:
+        if device == "auto" and [backend.name for backend in backends] == ["host"]:
+            output.say(f"Our kernels are left out: {missing_emulator()}")
         made = plan(resolved(request, backends), backends, target_gpu(gpu, backends))
         if dry_run:
             output.emit([plan_table(made)], plan_rows(made))

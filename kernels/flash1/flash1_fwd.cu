@@ -2,7 +2,7 @@
 // keeps a tile of K and V and streams Q past it, so that the unfinished rows of O travel to HBM and back each time.
 //
 //   shared memory   Q [BLOCK_M, DIM] | K [BLOCK_N, DIM] | V [BLOCK_N, DIM], swizzled (tile.cuh)
-//   HBM             O_acc (fp32, normalised so far), l and m: read and written at each visit, initialised by flash1_init
+//   HBM             O_acc (fp32, normalised so far), l and m, initialised by flash1_init, read and written per visit
 //   warps           split along the rows of Q. A thread meets the same elements of O_acc, l and m at every visit, so
 //                   that program order alone makes its earlier stores visible to its loads
 //   last K/V tile   O and LSE are written instead of O_acc, l and m, which nobody reads again
@@ -80,7 +80,8 @@ flash1_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
 
         for (int m0 = 0; m0 < seq_q; m0 += BLOCK_M) {  // 7
             // 8: Q, l and m from HBM.
-            copy_tile_async<BLOCK_M, CHUNKS, THREADS>(q_tile, Q + m0 * q_row_stride, q_row_stride, seq_q - m0, head_dim);
+            copy_tile_async<BLOCK_M, CHUNKS, THREADS>(q_tile, Q + m0 * q_row_stride, q_row_stride, seq_q - m0,
+                                                      head_dim);
             cp_async_commit_group();
             const auto owned_row = [&](int i) { return m0 + first_row + (4 * i + lane % 4) * 8; };
             const auto is_owned = [&](int i) { return 4 * i + lane % 4 < GROUPS && owned_row(i) < seq_q; };
@@ -223,18 +224,20 @@ flash1_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
                     st_global_cg_f32(m + owned_row(i), owned[i].max, is_owned(i));
                     st_global_cg_f32(l + owned_row(i), owned[i].sum, is_owned(i));
                 }
-            } else {  // 16: O, staged in this warp's own rows of Q, and LSE
-                __syncthreads();
+            } else {  // 16: O, staged in this warp's own rows of Q, which no other warp reads, and LSE
 #pragma unroll
                 for (int t = 0; t < M_TILES; t++)
 #pragma unroll
-                    for (int d = 0; d < D_TILES; d++) store_accumulator<CHUNKS>(q_tile, warp_row + t * 16, d, o[t][d]);
+                    for (int d = 0; d < D_TILES; d++)
+                        store_accumulator<CHUNKS>(q_tile, warp_row + t * 16, d, o[t][d]);
                 __syncwarp();
                 store_rows<ROWS, CHUNKS>(O + (m0 + warp_row) * o_row_stride, o_row_stride, q_tile, warp_row,
                                          seq_q - m0 - warp_row, head_dim);
 #pragma unroll
-                for (int i = 0; i < OWNED; i++)
-                    st_global_cg_f32(LSE + owned_row(i), log_sum_exp(owned[i].max, owned[i].sum, LOG2_E), is_owned(i));
+                for (int i = 0; i < OWNED; i++) {
+                    const float lse = log_sum_exp(owned[i].max, owned[i].sum, LOG2_E);
+                    st_global_cg_f32(LSE + owned_row(i), lse, is_owned(i));
+                }
             }
             __syncthreads();  // all warps are done with Q, after the last tile also with K and V
         }

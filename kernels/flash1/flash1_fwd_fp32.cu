@@ -1,11 +1,11 @@
-// FlashAttention-1, forward, fp32 with plain FMA: the schedule of flash1_fwd.cu, the products as register micro-tiles.
+// FlashAttention-1, forward, fp32 with plain FMA: the schedule of flash1_fwd.cu, products as register micro-tiles.
 //
 //   shared memory   Q [BLOCK_M, DIM] | K [BLOCK_N, DIM] | V [BLOCK_N, DIM], swizzled (tile.cuh)
 //   HBM             O_acc, l and m, as there
 //   warps           split along the rows of Q
-//   lanes           4 (rows) x 8 (columns): lane (y, x) owns rows 4i + y of its warp, columns 8j + x of S and the 16-byte
-//                   chunks 8c + x of O. A 128-bit shared load is, per phase of eight lanes, one row of Q (a broadcast),
-//                   eight rows of K at one chunk, or eight neighbouring chunks of V
+//   lanes           4 (rows) x 8 (columns): lane (y, x) owns rows 4i + y of its warp, columns 8j + x of S and the
+//                   16-byte chunks 8c + x of O. A 128-bit shared load is, per phase of eight lanes, one row of Q (a
+//                   broadcast), eight rows of K at one chunk, or eight neighbouring chunks of V
 //
 // P never leaves registers: the eight lanes of a row hand it round with shuffles. Compile-time parameters as there.
 #include "../common/predicated.cuh"
@@ -77,7 +77,8 @@ flash1_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
 
         for (int m0 = 0; m0 < seq_q; m0 += BLOCK_M) {  // 7
             // 8: Q, l and m from HBM.
-            copy_tile_async<BLOCK_M, CHUNKS, THREADS>(q_tile, Q + m0 * q_row_stride, q_row_stride, seq_q - m0, head_dim);
+            copy_tile_async<BLOCK_M, CHUNKS, THREADS>(q_tile, Q + m0 * q_row_stride, q_row_stride, seq_q - m0,
+                                                      head_dim);
             cp_async_commit_group();
             const auto owned_row = [&](int i) { return m0 + first_row + (i * LANES_X + x) * LANES_Y; };
             const auto is_owned = [&](int i) { return i * LANES_X + x < ROW_TILE && owned_row(i) < seq_q; };
@@ -143,14 +144,15 @@ flash1_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
                 rows[i].sum += row_sum<LANES_X>(sum);
             }
 
-            // 8, 12: O from HBM, scaled by its weight, plus P·V. Key 8j + source lies in lane `source` of the eight, in
-            // register j.
+            // 8, 12: O from HBM, scaled by its weight, plus P·V. Key 8j + source lies in lane `source` of the eight,
+            // in register j.
             float4 o[ROW_TILE][CHUNK_TILE];
             const auto inside = [&](int i, int c) {
                 return m0 + first_row + i * LANES_Y < seq_q && (c * LANES_X + x) * CHUNK_ELEMENTS < head_dim;
             };
             const auto o_acc = [&](int i, int c) {
-                return O_acc + static_cast<i64>(m0 + first_row + i * LANES_Y) * head_dim + c * LANES_X * CHUNK_ELEMENTS;
+                const i64 row = m0 + first_row + i * LANES_Y;
+                return O_acc + row * head_dim + c * LANES_X * CHUNK_ELEMENTS;
             };
 #pragma unroll
             for (int i = 0; i < ROW_TILE; i++)
@@ -200,7 +202,8 @@ flash1_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
 #pragma unroll
             for (int i = 0; i < OWNED; i++) {
                 if (last) {
-                    st_global_cg_f32(LSE + owned_row(i), log_sum_exp(owned[i].max, owned[i].sum, LOG2_E), is_owned(i));
+                    const float lse = log_sum_exp(owned[i].max, owned[i].sum, LOG2_E);
+                    st_global_cg_f32(LSE + owned_row(i), lse, is_owned(i));
                 } else {
                     st_global_cg_f32(m + owned_row(i), owned[i].max, is_owned(i));
                     st_global_cg_f32(l + owned_row(i), owned[i].sum, is_owned(i));

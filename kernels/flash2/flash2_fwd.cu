@@ -21,7 +21,7 @@ static_assert(BLOCK_M % (16 * NUM_WARPS) == 0, "each warp owns a multiple of 16 
 
 // Q fragments stay in registers where they fit beside the accumulators; else each tile of K reads them again.
 constexpr int ACCUMULATORS = M_TILES * (N_TILES + D_TILES) * 4;
-constexpr bool Q_IN_REGISTERS = ACCUMULATORS + M_TILES * D_TILES * 2 <= 176;
+constexpr bool Q_IN_REGISTERS = ACCUMULATORS + M_TILES * D_TILES * 2 <= 144;
 constexpr int K_STEPS = DIM / 16;
 
 // Strides are in elements; head_dim is contiguous.
@@ -216,9 +216,11 @@ flash2_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
         }
     }
 
-    // O = O / sum, staged in this warp's own rows of the Q tile, which no other warp reads.
-    cp_async_wait_group<0>();  // a CTA that saw no tile still has Q in flight
+    // Without this, a CTA that saw no tile would still have Q in flight.
+    cp_async_wait_group<0>();
     __syncthreads();
+
+    // O = O / sum, staged in this warp's own rows of the Q tile, which no other warp reads.
 #pragma unroll
     for (int m = 0; m < M_TILES; m++) {
 #pragma unroll
@@ -235,19 +237,19 @@ flash2_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
 #pragma unroll
         for (int d = 0; d < D_TILES; d++) store_accumulator<CHUNKS>(q_tile, warp_row + m * 16, d, o[m][d]);
     }
-    // LSE: all four lanes of a quad know it; each writes another group of eight rows, so that one instruction covers
-    // 16 or 32 consecutive rows.
-    constexpr int GROUPS = M_TILES % 2 ? 2 : 4;
+
+    // LSE: all four lanes of a quad know it; lane i % 4 writes every fourth group of eight rows, so that one
+    // instruction covers up to 32 consecutive rows.
 #pragma unroll
-    for (int first = 0; first < 2 * M_TILES; first += GROUPS) {
+    for (int first = 0; first < 2 * M_TILES; first += 4) {
         float lse = 0.f;
 #pragma unroll
-        for (int half = first; half < first + GROUPS; half++) {
+        for (int half = first; half < first + 4 && half < 2 * M_TILES; half++) {
             const RowState row = rows[half / 2][half % 2];
             lse = lane % 4 == half - first ? log_sum_exp(row.max, row.sum, scale_log2) : lse;
         }
         const int row = warp_row + (first + lane % 4) * 8 + lane / 4;
-        if (lane % 4 < GROUPS && row < q_rows) LSE[row] = lse;
+        if (first + lane % 4 < 2 * M_TILES && row < q_rows) LSE[row] = lse;
     }
 
     __syncwarp();

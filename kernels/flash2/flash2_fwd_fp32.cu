@@ -213,17 +213,15 @@ flash2_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
         }
     }
 
-    // LSE: all eight lanes of a row know it; each writes another group of four rows, so that one instruction covers
-    // up to 32 consecutive rows.
-    constexpr int POWER = ROW_TILE & -ROW_TILE;
-    constexpr int GROUPS = POWER < LANES_X ? POWER : LANES_X;
+    // LSE: all eight lanes of a row know it; lane x writes every eighth group of four rows, so that one instruction
+    // covers up to 32 consecutive rows.
 #pragma unroll
-    for (int first = 0; first < ROW_TILE; first += GROUPS) {
+    for (int first = 0; first < ROW_TILE; first += LANES_X) {
         float lse = 0.f;
 #pragma unroll
-        for (int i = first; i < first + GROUPS; i++)
+        for (int i = first; i < first + LANES_X && i < ROW_TILE; i++)
             lse = x == i - first ? log_sum_exp(rows[i].max, rows[i].sum, scale_log2) : lse;
         const int row = first_row + (first + x) * LANES_Y;
-        if (x < GROUPS && row < q_rows) LSE[row] = lse;
+        if (first + x < ROW_TILE && row < q_rows) LSE[row] = lse;
     }
 }

@@ -1,5 +1,5 @@
-// Standard attention, 3 of 3: O = P·V, fp16 and bf16 on tensor cores. One CTA per BLOCK_M rows of O, so that P is read
-// once.
+// Standard attention, 3 of 3: O = P·V, fp16 and bf16 on tensor cores. One CTA per BLOCK_M rows of O, so that P is
+// read once.
 //
 //   shared memory   P [STAGES][BLOCK_M, BLOCK_N] | V [STAGES][BLOCK_N, DIM], swizzled (tile.cuh); O at the end
 //   warps           split along the rows of P
@@ -19,8 +19,8 @@ constexpr int D_TILES = DIM / 8;
 constexpr int K_STEPS = BLOCK_N / 16;
 static_assert(BLOCK_M % (16 * NUM_WARPS) == 0, "each warp owns a multiple of 16 rows of P");
 
-// Strides are in elements; head_dim is contiguous.
-extern "C" __global__ void __launch_bounds__(THREADS)
+// Strides are in elements; head_dim is contiguous. The 1 tells ptxas not to spill for the sake of more CTAs per SM.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 standard_pv(const element* __restrict__ P,  // [batch, heads_q, seq_q, pitch], contiguous
             const element* __restrict__ V,  // [batch, heads_kv, seq_kv, head_dim]
             element* __restrict__ O,        // [batch, heads_q, seq_q, head_dim]

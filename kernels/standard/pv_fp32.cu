@@ -2,9 +2,9 @@
 //
 //   shared memory   P [STAGES][BLOCK_M, BLOCK_N] | V [STAGES][BLOCK_N, DIM], swizzled (tile.cuh)
 //   warps           split along the rows of P
-//   lanes           4 (rows) x 8 (columns): lane (y, x) owns rows 4i + y of its warp and the 16-byte chunks 8c + x of O.
-//                   A 128-bit shared load is, per phase of eight lanes, one row of P (a broadcast) or eight neighbouring
-//                   chunks of V
+//   lanes           4 (rows) x 8 (columns): lane (y, x) owns rows 4i + y of its warp and the 16-byte chunks 8c + x
+//                   of O. A 128-bit shared load is, per phase of eight lanes, one row of P (a broadcast) or eight
+//                   neighbouring chunks of V
 //
 // Compile-time parameters as in pv.cu.
 #include "../common/chunk.cuh"

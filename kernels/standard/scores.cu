@@ -1,10 +1,11 @@
 // Standard attention, 1 of 3: S = scale · Q·Kᵀ, masked, fp16 and bf16 on tensor cores. One CTA per tile of S.
 //
-//   shared memory   Q [BLOCK_M, DIM] | K [BLOCK_N, DIM], swizzled (tile.cuh); then, in their place, S [BLOCK_M, BLOCK_N]
+//   shared memory   Q [BLOCK_M, DIM] | K [BLOCK_N, DIM], swizzled (tile.cuh); then, in their place, the tile of S
 //   warps           split along the rows of Q
 //
 // All of S is written, also what a causal mask hides (as -inf): the baseline knows no shortcut. Rows of S are written
-// in whole 16-byte chunks; the padding in a row's last chunk is masked like a key beyond the end.
+// in whole 16-byte chunks; the padding in a row's last chunk is masked like a key beyond the end. In fp16 a score
+// beyond 65,504 becomes infinite, as in any baseline that stores S in the element type.
 //
 // Compile-time: BLOCK_M, BLOCK_N, DIM (head_dim rounded up to 32, 64, 96, 128, 192 or 256), NUM_WARPS, CAUSAL.
 #include "../common/softmax.cuh"
@@ -21,8 +22,8 @@ constexpr int N_TILES = BLOCK_N / 8;
 constexpr int K_STEPS = DIM / 16;
 static_assert(BLOCK_M % (16 * NUM_WARPS) == 0, "each warp owns a multiple of 16 rows of Q");
 
-// Strides are in elements; head_dim is contiguous.
-extern "C" __global__ void __launch_bounds__(THREADS)
+// Strides are in elements; head_dim is contiguous. The 1 tells ptxas not to spill for the sake of more CTAs per SM.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 standard_scores(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
                 const element* __restrict__ K,  // [batch, heads_kv, seq_kv, head_dim]
                 element* __restrict__ S,        // [batch, heads_q, seq_q, pitch], contiguous

@@ -2,9 +2,9 @@
 //
 //   shared memory   Q [BLOCK_M, DIM] | K [BLOCK_N, DIM], swizzled (tile.cuh)
 //   warps           split along the rows of Q
-//   lanes           4 (rows) x 8 (columns): lane (y, x) owns rows 4i + y of its warp and columns 8j + x of S. A 128-bit
-//                   shared load is, per phase of eight lanes, one row of Q (a broadcast) or eight rows of K at one chunk;
-//                   a store is four rows of one whole sector each
+//   lanes           4 (rows) x 8 (columns): lane (y, x) owns rows 4i + y of its warp and columns 8j + x of S. A
+//                   128-bit shared load is, per phase of eight lanes, one row of Q (a broadcast) or eight rows of K
+//                   at one chunk; a store is four rows of one whole sector each
 //
 // Compile-time parameters as in scores.cu.
 #include "../common/predicated.cuh"
@@ -21,8 +21,8 @@ constexpr int ROW_TILE = ROWS / LANES_Y;   // micro-tile of a lane: rows,
 constexpr int N_TILE = BLOCK_N / LANES_X;  // columns of S
 static_assert(BLOCK_M % (LANES_Y * NUM_WARPS) == 0, "each warp owns a multiple of 4 rows of Q");
 
-// Strides are in elements; head_dim is contiguous.
-extern "C" __global__ void __launch_bounds__(THREADS)
+// Strides are in elements; head_dim is contiguous. The 1 tells ptxas not to spill for the sake of more CTAs per SM.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 standard_scores(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
                 const element* __restrict__ K,  // [batch, heads_kv, seq_kv, head_dim]
                 element* __restrict__ S,        // [batch, heads_q, seq_q, pitch], contiguous

@@ -2,8 +2,8 @@
 //
 //   lanes       a row belongs to WARPS_PER_ROW warps; 16-byte chunks of it go round these lanes, CHUNKS to each
 //   registers   SEGMENT = 32 · WARPS_PER_ROW · CHUNKS chunks of the row, as exponentials in fp32
-//   reads       a row of one segment: each element of S once. A longer row: all segments but the last once more, since
-//               only the last is still in registers when maximum and sum are known
+//   reads       a row of one segment: each element of S once. A longer row: all segments but the last once more,
+//               since only the last is still in registers when maximum and sum are known
 //
 // Every lane runs an online softmax of its own and needs no other lane until its last chunk, so that there is one
 // reduction per row. S is scaled and masked already; its padding up to a whole chunk is -inf and gives P = 0 there.

@@ -94,6 +94,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             return tuple(by_name) if device == "auto" else tuple(name for name in by_name if name == device)
 
         monkeypatch.setattr(backends, "resolve_device", resolve)
+        monkeypatch.setattr(backends, "why_not", lambda name: None)
         monkeypatch.setattr(backends, "open_backend", lambda name, **options: by_name[name])
 
     return install

@@ -75,6 +75,18 @@ def test_heads_alone_mean_as_many_kv_heads(cli: Callable, fakes: Callable, emula
     assert [(c.shape.heads_q, c.shape.heads_kv, c.shape.seq_q, c.shape.seq_kv) for c in backend.ran] == [(3, 3, 5, 7)]
 
 
+def test_on_a_gpu_the_grid_is_the_same(cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    backend = emulator("cuda", "NVIDIA A100-SXM4-80GB")
+    fakes(backend)
+    ran = cli("check", "--impl", "flash2", "--dtype", "fp16", "--head-dim", "64", "--no-causal")
+    assert ran.code == 0
+    assert [(c.shape.batch, c.shape.heads_q, c.shape.seq_q) for c in backend.ran] == [
+        (1, 8, 1), (1, 8, 127), (1, 8, 300), (1, 8, 1000),
+    ]  # fmt: skip
+    assert "4/4 done" not in ran.err
+    assert "3/4 done" in ran.err
+
+
 def test_json_says_whether_it_passed(cli: Callable, fakes: Callable, emulator: Callable) -> None:
     fakes(emulator())
     document = json.loads(cli("check", "--seq", "1", "--impl", "flash2", "--format", "json").out)

@@ -63,15 +63,53 @@ def test_a_probe_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_no_nvrtc_and_no_packages_are_ordinary(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fa_bench import compiler
+    from fa_bench import nvrtc
+    from fa_bench.errors import DeviceUnavailable
 
-    monkeypatch.setattr(compiler, "nvrtc_available", lambda: "NVRTC is not installed.")
+    def absent() -> None:
+        raise DeviceUnavailable("NVRTC is not installed.", hint="Install it.")
+
+    monkeypatch.setattr(nvrtc, "load", absent)
     monkeypatch.setattr(probes, "_version", lambda package: None)
     monkeypatch.setattr("shutil.which", lambda name: None)
     for probe in (probes.nvrtc, probes.emulator, probes.cupy, probes.torch, probes.ncu):
         finding = probe()
         assert finding.state == "missing"
         assert finding.advice
+
+
+class FakeNvml:
+    """An NVIDIA driver that supports CUDA 12."""
+
+    def unavailable(self) -> None:
+        return None
+
+    def driver_version(self) -> str:
+        return "550.54"
+
+    def ask(self, function: str) -> int:
+        assert function == "nvmlSystemGetCudaDriverVersion_v2"
+        return 12040
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_driver_asks_for_the_cuda_packages_of_its_major(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fa_bench import nvrtc
+    from fa_bench.measure import nvml
+
+    monkeypatch.setattr(nvml, "Nvml", FakeNvml)
+    monkeypatch.setattr(probes, "_version", lambda package: None)
+    assert probes.cupy().advice == "pip install 'fa-bench[cuda12]'"
+
+    newest = {None: None, 13: None, 12: "NVRTC 12 is not installed."}
+    monkeypatch.setattr(nvrtc, "unavailable", lambda major=None: newest[major])
+    found = probes.driver()
+    assert (found.state, found.detail) == ("ok", "550.54, CUDA 12")
+    assert found.advice == "NVRTC is newer than the driver: pip install 'fa-bench[cuda12]'"
+    monkeypatch.setattr(nvrtc, "unavailable", lambda major=None: None)
+    assert probes.driver().advice == ""
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,12 @@ def test_axes_and_presets_are_documented() -> None:
         assert f"| `{preset}` |" in axes
 
 
+def test_the_help_names_every_preset() -> None:
+    (config,) = (parameter for parameter in COMMANDS["sweep"].params if parameter.name == "config")
+    for preset in preset_names():
+        assert preset in config.help
+
+
 def test_without_a_command_there_is_help(cli: Callable) -> None:
     ran = cli()
     assert ran.code == 0

@@ -59,6 +59,15 @@ def test_prediction_alone_opens_no_device(cli: Callable, monkeypatch: pytest.Mon
     assert {line["counted_bytes"] for case in document["cases"] for line in case["traffic"]} == {None}
 
 
+def test_without_a_compiler_it_says_how_to_predict(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fa_bench import backends
+
+    monkeypatch.setattr(backends, "why_not", lambda name: "NVRTC is not installed.")
+    ran = cli("io-model", "--seq", "64")
+    assert ran.code == 3
+    assert ran.err.startswith("Error: NVRTC is not installed.\n       --no-measure")
+
+
 def test_ratio_and_paper(cli: Callable) -> None:
     ran = cli("io-model", "--seq", "1k", "--block", "64x64", "--no-measure", "--format", "json")
     cases = {case["impl"]: case for case in json.loads(ran.out)["cases"]}

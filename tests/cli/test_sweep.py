@@ -218,6 +218,19 @@ def test_all_is_everything_here_and_auto_is_ours_and_numpy(
         assert [record["impl"] for record in document["records"]] == (expected or [*OURS, *HOST, "torch-math"])
 
 
+def test_without_a_compiler_numpy_runs_and_a_sentence_says_why(
+    cli: Callable, fakes: Callable, host: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fa_bench import backends
+
+    fakes(host())
+    monkeypatch.setattr(backends, "why_not", lambda name: "NVRTC is not installed.")
+    ran = cli("sweep", "--seq", "16", "--out", "run")
+    assert ran.code == 0
+    assert "Our kernels are left out: NVRTC is not installed." in ran.err
+    assert ran.out.startswith("on the host; ")
+
+
 def test_torch_that_is_not_here_is_exit_code_3(
     cli: Callable, fakes: Callable, emulator: Callable, host: Callable
 ) -> None:

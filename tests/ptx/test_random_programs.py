@@ -1,6 +1,7 @@
 """Random programs over the whole ISA table: the interpreter and the JIT agree bit for bit, counts included.
 
-Registers live in pools by type. Floats never reach integer pools as patterns, since engines need not agree on the
+Each result has a register of its own, which is compared at the end; a copy goes to a pool by type, where later
+instructions find their sources. Floats never reach integer pools as patterns, since engines need not agree on the
 payload of a NaN; results of approximate instructions go to a pool that nobody reads and are compared by bound.
 """
 
@@ -19,7 +20,8 @@ from fa_bench.ptx.isa import ROWS, TYPE_BITS, Row, match
 
 #: Pool -> width in bits: integers h, r, d; predicates p; floats f, halves g; results of approximations q.
 POOLS = {"h": 16, "r": 32, "d": 64, "p": 1, "f": 32, "g": 16, "b": 16, "q": 32}
-DEPTH = 6
+#: Registers of each pool.
+DEPTH = 4
 INTEGER_POOL = {1: "p", 8: "r", 16: "h", 32: "r", 64: "d"}
 FLOAT_POOL = {"f32": "f", "f16": "g", "bf16": "b"}
 
@@ -140,6 +142,8 @@ class Writer:
     lines: list[str] = field(default_factory=list)
     labels: int = 0
     divergent: int = 0
+    #: Pool of each result.
+    results: list[str] = field(default_factory=list)
 
     def source(self, kind: str) -> str:
         """A register of a pool, sometimes an immediate or a value that is the same in all lanes."""
@@ -159,7 +163,7 @@ class Writer:
     def register(self, kind: str) -> str:
         return f"%{kind}{self.random.randrange(DEPTH)}"
 
-    def emit(self, template: Template, register: str = "") -> None:
+    def emit(self, template: Template) -> None:
         form = match(template.opcode.format(""))
         assert form is not None, template.opcode
         extra = "".join(
@@ -170,11 +174,15 @@ class Writer:
             # Negated predicates are read by vote, selp and setp only.
             plain = template.row not in ("vote.sync", "setp.int")
             sources = [s.lstrip("!") if plain else s for s in sources]
-        operands = [register or self.register(template.target)] * bool(template.target) + sources
+        operands = [f"%o{len(self.results)}"] * bool(template.target) + sources
         guard = ""
         if template.row not in TOGETHER and self.random.random() < 0.2:
             guard = f"@{self.random.choice(['', '!'])}%p{self.random.randrange(DEPTH)} "
         self.lines.append(f"{guard}{template.opcode.format(extra)} {', '.join(operands)};".replace(" ;", ";"))
+        if template.target:
+            type_ = "pred" if template.target == "p" else f"b{POOLS[template.target]}"
+            self.lines.append(f"mov.{type_} {self.register(template.target)}, %o{len(self.results)};")
+            self.results.append(template.target)
 
     def access(self) -> None:
         """A load from the read-only buffer at a random place, or a store to and load from the lane's own row."""
@@ -260,45 +268,49 @@ def pattern(r: random.Random, kind: str) -> int:
     return r.choice(CORNERS[width]) if r.random() < 0.4 else r.getrandbits(width)
 
 
-def program(seed: int, chosen: list[Template]) -> str:
-    """PTX text that sets all registers, runs the templates and stores all registers."""
+def program(seed: int, chosen: list[Template]) -> tuple[str, list[str]]:
+    """PTX text that fills the pools, runs the templates and stores their results; and the results' pools."""
     writer = Writer(random.Random(seed))
     writer.some(chosen)
-    names = [f"{kind}{k}" for kind in POOLS for k in range(DEPTH)]
+    results = writer.results
     before, after = [], []
-    for k, name in enumerate(names):
-        width = POOLS[name[0]]
-        if width == 1:
-            before.append(f"ld.global.u32 %place, [%from+{8 * k}];\nsetp.ne.u32 %{name}, %place, 0;")
-            after.append(f"selp.u32 %place, 1, 0, %{name};\nst.global.u32 [%to+{8 * k}], %place;")
+    for k, kind in enumerate(POOLS):
+        for d in range(DEPTH):
+            offset = 8 * (k * DEPTH + d)
+            if kind == "p":
+                before.append(f"ld.global.u32 %place, [%from+{offset}];\nsetp.ne.u32 %p{d}, %place, 0;")
+            else:
+                before.append(f"ld.global.b{POOLS[kind]} %{kind}{d}, [%from+{offset}];")
+    for k, kind in enumerate(results):
+        if kind == "p":
+            before.append(f".reg .pred %o{k};\nmov.pred %o{k}, 0;")
+            after.append(f"selp.u32 %place, 1, 0, %o{k};\nst.global.u32 [%to+{8 * k}], %place;")
         else:
-            before.append(f"ld.global.b{width} %{name}, [%from+{8 * k}];")
-            after.append(f"st.global.b{width} [%to+{8 * k}], %{name};")
+            before.append(f".reg .b{POOLS[kind]} %o{k};\nmov.b{POOLS[kind]} %o{k}, 0;")
+            after.append(f"st.global.b{POOLS[kind]} [%to+{8 * k}], %o{k};")
     uniform = [(f"u{kind}{k}", t) for kind, t in (("r", "u32"), ("d", "u64"), ("f", "f32")) for k in range(2)]
-    params = ", ".join(
-        [f".param .u64 {n}" for n in ("in", "out", "rows", "tables")] + [f".param .{t} {n}" for n, t in uniform]
-    )
+    params = [f".param .u64 {n}" for n in ("in", "out", "rows", "tables")] + [f".param .{t} {n}" for n, t in uniform]
     declare = "".join(f".reg .{'pred' if w == 1 else f'b{w}'} %{kind}<{DEPTH}>;\n" for kind, w in POOLS.items())
-    return (
-        f".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k({params})\n{{\n{declare}"
+    text = (
+        f".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k({', '.join(params)})\n{{\n{declare}"
         ".reg .b32 %ur<2>, %uf<2>, %lane, %place, %near;\n.reg .b64 %ud<2>, %from, %to, %row, %table, %spot;\n"
         + "".join(f"ld.param.{t} %{n}, [{n}];\n" for n, t in uniform)
         + "mov.u32 %lane, %tid.x;\nld.param.u64 %from, [in];\nld.param.u64 %to, [out];\nld.param.u64 %row, [rows];\n"
-        f"ld.param.u64 %table, [tables];\nmad.wide.u32 %from, %lane, {8 * len(names)}, %from;\n"
-        f"mad.wide.u32 %to, %lane, {8 * len(names)}, %to;\nmad.wide.u32 %row, %lane, 64, %row;\n"
+        f"ld.param.u64 %table, [tables];\nmad.wide.u32 %from, %lane, {8 * DEPTH * len(POOLS)}, %from;\n"
+        f"mad.wide.u32 %to, %lane, {8 * len(results)}, %to;\nmad.wide.u32 %row, %lane, 64, %row;\n"
         "shl.b32 %near, %lane, 6;\n" + "\n".join([*before, *writer.lines, *after]) + "\nret;\n}\n"
     )
+    return text, results
 
 
-def run(engine: str, text: str, seed: int) -> tuple[np.ndarray, ptx.LaunchCounters]:
-    """All registers after the program, [lane, register], and the counts."""
+def run(engine: str, text: str, count: int, seed: int) -> tuple[np.ndarray, ptx.LaunchCounters]:
+    """The ``count`` results, [lane, result], and the counts."""
     r = random.Random(seed)
-    names = [f"{kind}{k}" for kind in POOLS for k in range(DEPTH)]
     memory = ptx.Memory()
-    source = memory.allocate("in", 32 * 8 * len(names)).view(np.uint64).reshape(32, -1)
+    source = memory.allocate("in", 32 * 8 * DEPTH * len(POOLS)).view(np.uint64).reshape(32, -1)
     for lane in range(32):
-        source[lane] = [pattern(r, name[0]) if name[0] not in "gbq" else 0 for name in names]
-    target = memory.allocate("out", source.nbytes).view(np.uint64).reshape(32, -1)
+        source[lane] = [pattern(r, kind) if kind not in "gbq" else 0 for kind in POOLS for _ in range(DEPTH)]
+    target = memory.allocate("out", 32 * 8 * count).view(np.uint64).reshape(32, -1)
     target[:] = 0
     memory.allocate("rows", 32 * 64)[:] = 0
     memory.allocate("tables", 1024)[:] = 0x3C  # as floats 0x3C3C3C3C, an ordinary number
@@ -334,12 +346,11 @@ CASES = [(seed, start) for seed in range(2) for start in range(0, len(ALL), CHUN
 @pytest.mark.parametrize("seed, start", CASES)
 def test_engines_agree(seed, start):
     shuffled = random.Random(seed).sample(ALL, len(ALL))
-    text = program(1000 * seed + start, shuffled[start : start + CHUNK])
-    expected, counted = run("interpreter", text, seed)
-    found, counts = run("jit", text, seed)
-    names = [f"{kind}{k}" for kind in POOLS for k in range(DEPTH)]
-    for k, name in enumerate(names):
+    text, results = program(1000 * seed + start, shuffled[start : start + CHUNK])
+    expected, counted = run("interpreter", text, len(results), seed)
+    found, counts = run("jit", text, len(results), seed)
+    for k, kind in enumerate(results):
         for lane in range(32):
             one, other = int(expected[lane, k]), int(found[lane, k])
-            assert same(name[0], one, other), f"%{name}, lane {lane}: {one:#x} interpreted, {other:#x} compiled\n{text}"
+            assert same(kind, one, other), f"%o{k}, lane {lane}: {one:#x} interpreted, {other:#x} compiled\n{text}"
     assert counts == counted

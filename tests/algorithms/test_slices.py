@@ -1,0 +1,67 @@
+"""Sectors of whole tensors, against hand-counted cases and against a set of touched sectors per instruction."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fa_bench.algorithms.base import Buffer
+from fa_bench.algorithms.slices import row_vector_sectors, tensor_sectors
+from fa_bench.algorithms.tiles import Access, copy_access
+
+
+def vector(batch: int, heads: int, seq: int) -> Buffer:
+    return Buffer("m", "fp32", (batch, heads, seq), (heads * seq, seq, 1), "workspace")
+
+
+def matrix(dtype: str, batch: int, heads: int, seq: int, dim: int) -> Buffer:
+    return Buffer("Q", dtype, (batch, heads, seq, dim), (heads * seq * dim, seq * dim, dim, 1), "input")
+
+
+def test_aligned_rows_of_a_vector_fill_their_sectors() -> None:
+    # 64 floats are 256 bytes, 8 sectors; warps of 16 rows touch 2 sectors each, 4 times.
+    assert row_vector_sectors(vector(1, 1, 64), 16) == 8
+
+
+def test_a_misaligned_slice_costs_one_more_sector_per_instruction() -> None:
+    # Slice 0: 33 floats from byte 0: 32 in 4 sectors, then 1. Slice 1 starts at byte 132: its first 32 floats are
+    # bytes 132..259, sectors 4..8, five; the last is in sector 8, asked for again.
+    assert row_vector_sectors(vector(1, 2, 33), 32) == (4 + 1) + (5 + 1)
+
+
+def test_a_warp_of_48_rows_takes_two_instructions() -> None:
+    # One slice of 96 rows, two warps: 32 rows (4 sectors) and 16 rows (2 sectors) each.
+    assert row_vector_sectors(vector(1, 1, 96), 48) == 2 * (4 + 2)
+
+
+@given(st.integers(1, 2), st.integers(1, 5), st.integers(1, 200), st.sampled_from([16, 20, 32, 48, 64, 96]))
+def test_row_vectors_equal_a_count_of_touched_sectors(batch: int, heads: int, seq: int, warp_rows: int) -> None:
+    expected = 0
+    for start in range(0, batch * heads * seq, seq):
+        for warp in range(0, seq, warp_rows):
+            for first in range(warp, min(warp + warp_rows, seq), 32):
+                rows = range(first, min(first + 32, warp + warp_rows, seq))
+                expected += len({(start + row) * 4 // 32 for row in rows})
+    assert row_vector_sectors(vector(batch, heads, seq), warp_rows) == expected
+
+
+def test_copy_access_is_the_largest_power_of_two_of_chunks() -> None:
+    # fp16 D=64: 8 chunks, 4 rows of 128 bytes. D=96: 12 = 4·3 chunks. fp32 D=256: 64 chunks, more than a warp.
+    assert copy_access(128) == Access(4, 128)
+    assert copy_access(192) == Access(8, 64)
+    assert copy_access(1024) == Access(1, 512)
+
+
+def test_80_byte_rows_share_sectors_inside_an_instruction_only() -> None:
+    # Eight rows of 80 bytes by instructions of four rows (320 bytes, 10 sectors each, both aligned).
+    assert tensor_sectors(matrix("fp16", 1, 1, 8, 40), Access(4, 128)) == 20
+    # Six rows: the second instruction's two rows are 160 bytes from byte 320 on, 5 sectors.
+    assert tensor_sectors(matrix("fp16", 1, 1, 6, 40), Access(4, 128)) == 15
+    # Three such slices of 5 rows (400 bytes) start at bytes 0, 400, 800, i.e. at 0, 16, 0 in a sector. At 0: 10 + 3
+    # sectors. At 16: bytes 16..335 touch 11, and the fifth row 336..415 3.
+    assert tensor_sectors(matrix("fp16", 1, 3, 5, 40), Access(4, 128)) == 13 + 14 + 13
+
+
+def test_row_counts_are_summed() -> None:
+    # 128-byte rows: 4 sectors each, whatever covers them. 16 + 32 + 32 rows.
+    assert tensor_sectors(matrix("fp16", 1, 2, 32, 64), Access(4, 128), [16, 32, 32]) == 2 * 80 * 4
