@@ -11,7 +11,7 @@ import functools
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,7 +80,8 @@ def compile_kernel(kernel: Kernel, one_dimensional: bool, counting: bool = True)
     """
     key = _key(kernel, one_dimensional, counting)
     if key in _LOADED:
-        return _LOADED[key]
+        # The same instructions may stand on other lines of another file.
+        return replace(_LOADED[key], kernel=kernel)
     cached = _from_bytes(EMULATOR.read(key))
     if cached is not None:
         plan, code = cached

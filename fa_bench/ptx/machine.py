@@ -67,6 +67,7 @@ class _Worker:
         self.block_counts = np.zeros((len(plan.blocks), 2), np.uint64)
         ranges = memory.buffers()
         self.names = [b.name for b in ranges]
+        self.sites = (len(plan.global_sites), len(plan.shared_sites))
         self.buffers = _aligned(max(len(ranges), 1) * Buffers.SIZE)
         for k, buffer in enumerate(ranges):
             _put("<qq", self.buffers, k * Buffers.SIZE, buffer.address, buffer.address + buffer.nbytes)
@@ -109,12 +110,12 @@ class _Worker:
     def global_counts(self) -> NDArray[np.uint64]:
         """Requests and sectors of each global access site."""
         records = self.gsites.view(np.uint64).reshape(-1, GlobalSite.STRIDE // 8)
-        return records[:, GlobalSite.REQUESTS // 8 : GlobalSite.TOTAL // 8 + 1]
+        return records[: self.sites[0], GlobalSite.REQUESTS // 8 : GlobalSite.TOTAL // 8 + 1]
 
     def shared_counts(self) -> NDArray[np.uint64]:
         """Requests, wavefronts and least possible wavefronts of each shared access site, over its records."""
         records = self.ssites.view(np.uint64).reshape(-1, SharedSite.WAYS, SharedSite.SIZE // 8)
-        counts: NDArray[np.uint64] = records[:, :, SharedSite.REQUESTS // 8 :].sum(axis=1)
+        counts: NDArray[np.uint64] = records[: self.sites[1], :, SharedSite.REQUESTS // 8 :].sum(axis=1)
         return counts
 
     def field(self, offset: int, form: str = "<i") -> int:
