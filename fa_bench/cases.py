@@ -158,6 +158,8 @@ class Case:
     direction : {"fwd"}
     seed : int
         Seed of the standard normal inputs.
+    content : str
+        Hash of the files of an implementation that is the user's own; empty for all that come with fa-bench.
     """
 
     impl: str
@@ -167,6 +169,7 @@ class Case:
     layout: Layout = "bhsd"
     direction: Direction = "fwd"
     seed: int = 0
+    content: str = ""
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -187,5 +190,6 @@ class Case:
             self.impl, self.dtype, self.layout, self.direction, self.seed,
             s.batch, s.heads_q, s.heads_kv, s.seq_q, s.seq_kv, s.head_dim, s.causal,
             None if t is None else [t.block_m, t.block_n, t.stages, t.num_warps],
+            *([self.content] if self.content else []),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]

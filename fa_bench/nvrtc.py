@@ -1,7 +1,7 @@
 """NVRTC, the CUDA runtime compiler, found in its PyPI wheels or a CUDA toolkit and called through ctypes.
 
 Compiling needs neither a GPU nor a driver. A cubin loads on every driver of its CUDA major, and on no older one, so
-the compiler's major must be choosable at run time: 13 and 12 may be installed side by side. Seven C functions are
+the compiler's major must be choosable at run time: 13 and 12 may be installed side by side. A dozen C functions are
 all that is needed.
 """
 
@@ -12,10 +12,12 @@ import ctypes
 import functools
 import importlib.util
 import os
+import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from fa_bench.errors import CompileError, DeviceUnavailable
@@ -24,15 +26,18 @@ from fa_bench.errors import CompileError, DeviceUnavailable
 MAJORS: Final = (13, 12)
 #: The header whose folder serves all kernels.
 PROBE_HEADER: Final = "cuda_fp16.h"
+#: Set this variable to see what works on a machine without NVRTC.
+HIDE: Final = "FA_BENCH_HIDE_NVRTC"
 
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """Products of one compilation for a real architecture."""
+    """Products of one compilation for a real architecture; ``names`` holds the entry of each name expression."""
 
     ptx: str
     cubin: bytes
     log: str
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,25 @@ class Nvrtc:
     version: str
     include: Path
 
-    def compile(self, source: str, name: str, options: Sequence[str]) -> Compilation:
+    def compile(
+        self,
+        source: str,
+        name: str,
+        options: Sequence[str],
+        headers: Mapping[str, str] = MappingProxyType({}),
+        expressions: Sequence[str] = (),
+    ) -> Compilation:
         """Compile ``source`` for the real architecture that ``options`` name.
+
+        Parameters
+        ----------
+        source, name : str
+            The text, and what messages and line information call it.
+        options : sequence of str
+        headers : mapping of str to str
+            Name -> text of headers that are found before those on disk.
+        expressions : sequence of str
+            C++ names of kernels whose entries are asked for, e.g. ``scale<float, 4>``: templates are instantiated.
 
         Raises
         ------
@@ -61,8 +83,14 @@ class Nvrtc:
             With the compiler's first error line.
         """
         program = ctypes.c_void_p()
-        self._call("nvrtcCreateProgram", ctypes.byref(program), source.encode(), name.encode(), 0, None, None)
+        texts = (ctypes.c_char_p * len(headers))(*(text.encode() for text in headers.values()))
+        names = (ctypes.c_char_p * len(headers))(*(header.encode() for header in headers))
+        self._call(
+            "nvrtcCreateProgram", ctypes.byref(program), source.encode(), name.encode(), len(headers), texts, names
+        )
         try:
+            for expression in expressions:
+                self._call("nvrtcAddNameExpression", program, expression.encode())
             encoded = [option.encode() for option in options]
             array = (ctypes.c_char_p * len(encoded))(*encoded)
             status = self.library.nvrtcCompileProgram(program, len(encoded), array)
@@ -74,6 +102,7 @@ class Nvrtc:
                 ptx=self._text("nvrtcGetPTXSize", "nvrtcGetPTX", program),
                 cubin=self._bytes("nvrtcGetCUBINSize", "nvrtcGetCUBIN", program),
                 log=log,
+                names={expression: self._entry(program, expression) for expression in expressions},
             )
         finally:
             self.library.nvrtcDestroyProgram(ctypes.byref(program))
@@ -82,6 +111,11 @@ class Nvrtc:
         describe = self.library.nvrtcGetErrorString
         describe.restype = ctypes.c_char_p
         return f"NVRTC failed: {describe(status).decode()}."
+
+    def _entry(self, program: ctypes.c_void_p, expression: str) -> str:
+        lowered = ctypes.c_char_p()
+        self._call("nvrtcGetLoweredName", program, expression.encode(), ctypes.byref(lowered))
+        return (lowered.value or b"").decode()
 
     def _call(self, function: str, *arguments: object) -> None:
         status = getattr(self.library, function)(*arguments)
@@ -124,6 +158,8 @@ def load(major: int | None = None) -> Nvrtc:
     DeviceUnavailable
         If the library or its headers are not installed; the message says which.
     """
+    if os.environ.get(HIDE):
+        raise DeviceUnavailable(f"The CUDA compiler NVRTC is hidden here, since the variable {HIDE} is set.")
     majors = MAJORS if major is None else (major,)
     for candidate in majors:
         library = _load_library(candidate)
@@ -145,6 +181,20 @@ def load(major: int | None = None) -> Nvrtc:
         f"The CUDA compiler NVRTC {names} is not installed.",
         hint=f"Install it with: pip install {' '.join(_wheels(majors[0]))}",
     )
+
+
+def find_tool(name: str) -> Path | None:
+    """One of CUDA's programs (``ptxas``, ``nvdisasm``), from its PyPI wheel, a toolkit or PATH; None if not here."""
+    windows = sys.platform == "win32"
+    file = f"{name}.exe" if windows else name
+    folders = ("bin/x86_64", "bin/x64", "bin") if windows else ("bin",)
+    packages = (*(f"cu{major}" for major in MAJORS), "cuda_nvcc", "cuda_nvdisasm")
+    roots = (*(root / package for root in _wheel_roots() for package in packages), *_toolkit_roots())
+    for path in (root / folder / file for root in roots for folder in folders):
+        if path.is_file():
+            return path
+    found = shutil.which(name)
+    return None if found is None else Path(found)
 
 
 def _wheels(major: int) -> tuple[str, ...]:

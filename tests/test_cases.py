@@ -162,6 +162,11 @@ def test_every_part_of_a_case_is_in_its_id(other: Case) -> None:
     assert other.case_id != CASE.case_id
 
 
+def test_the_content_of_a_users_files_is_in_the_id_and_its_absence_is_not() -> None:
+    assert dataclasses.replace(CASE, content="").case_id == CASE.case_id
+    assert len({dataclasses.replace(CASE, content=content).case_id for content in ("", "a", "b")}) == 3
+
+
 def test_equal_cases_have_equal_ids() -> None:
     assert dataclasses.replace(CASE).case_id == CASE.case_id
 

@@ -115,6 +115,7 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
             (
                 *("fa_bench.records", "fa_bench.sweep.plan", "fa_bench.cases", "fa_bench.units"),
                 *("fa_bench.model.bounds", "fa_bench.model.gpus"),
+                *("fa_bench.profiling.result", "fa_bench.profiling.diff"),
             ),
         ),
         # Of a backend its protocol and what it gives back; never one of them by name.
@@ -213,6 +214,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         ("configs", "*.toml", "fa_bench/_configs", 5),
         ("fa_bench/model/gpus", "*.toml", "fa_bench/model/gpus", 15),
         ("fa_bench/ptx/ir", "*.ll", "fa_bench/ptx/ir", 4),
+        ("fa_bench/_shipped", "*.zip", "fa_bench/_shipped", 1),
         ("fa_bench", "*.py", "fa_bench", 80),
     ],
 )
@@ -229,7 +231,7 @@ def test_nothing_else_travels_in_the_wheel(wheel: set[str]) -> None:
     assert {name.split("/")[0] for name in wheel} == {"fa_bench", info}
     assert f"{info}/licenses/LICENSE" in wheel
     suffixes = {Path(name).suffix for name in wheel if name.startswith("fa_bench/")}
-    assert suffixes <= {".py", ".cu", ".cuh", ".toml", ".ll", ".md"}
+    assert suffixes <= {".py", ".cu", ".cuh", ".toml", ".ll", ".md", ".zip"}
 
 
 # --- the Makefile ----------------------------------------------------------------------------------------------------

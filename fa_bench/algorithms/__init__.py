@@ -1,14 +1,17 @@
-"""The attention algorithms that have kernels of ours, by name."""
+"""The attention algorithms that have kernels, by name: ours, and those of the user that a command was given."""
 
 from __future__ import annotations
 
 import difflib
 import functools
 import importlib
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fa_bench.algorithms.base import Algorithm
 from fa_bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from fa_bench.algorithms.user import UserAlgorithm
 
 #: name -> class. An algorithm's module is imported when it is asked for.
 _REGISTRY: Final[dict[str, str]] = {
@@ -18,12 +21,46 @@ _REGISTRY: Final[dict[str, str]] = {
 }
 
 
+#: The user's, of this process.
+_added: dict[str, UserAlgorithm] = {}
+
+
 def names() -> tuple[str, ...]:
-    """Names of all algorithms, oldest first."""
+    """Names of all algorithms that have kernels of ours, oldest first."""
     return tuple(_REGISTRY)
 
 
-@functools.cache
+def added() -> tuple[str, ...]:
+    """Names of the user's implementations that were added."""
+    return tuple(_added)
+
+
+def add(algorithm: UserAlgorithm) -> None:
+    """Let :func:`get` find an implementation of the user's; one of the same name goes.
+
+    Raises
+    ------
+    UsageError
+        If an algorithm of ours has the name.
+    """
+    if algorithm.name in _REGISTRY:
+        raise UsageError(
+            f"{str(algorithm.file.path)!r} would be called {algorithm.name}, which is one of ours.",
+            hint="Give the file another name.",
+        )
+    _added[algorithm.name] = algorithm
+
+
+def find(name: str) -> Algorithm | None:
+    """The algorithm called ``name``; None for an implementation without kernels (NumPy, torch)."""
+    return get(name) if name in _REGISTRY or name in _added else None
+
+
+def content_of(name: str) -> str:
+    """Hash of the files of an implementation of the user's; empty for all others, whose version is the tool's."""
+    return _added[name].content if name in _added else ""
+
+
 def get(name: str) -> Algorithm:
     """The algorithm called ``name``.
 
@@ -32,10 +69,17 @@ def get(name: str) -> Algorithm:
     UsageError
         If there is none; the hint names the nearest.
     """
+    if name in _added:
+        return _added[name]
     if name not in _REGISTRY:
         near = difflib.get_close_matches(name, names(), n=1)
         hint = f"Did you mean {near[0]}?" if near else ""
         raise UsageError(f"Unknown algorithm {name!r}; there are {', '.join(names())}.", hint=hint)
+    return _ours(name)
+
+
+@functools.cache
+def _ours(name: str) -> Algorithm:
     module, _, attribute = _REGISTRY[name].partition(":")
     algorithm: Algorithm = getattr(importlib.import_module(module), attribute)()
     return algorithm

@@ -18,12 +18,14 @@ from fa_bench.model.gpu import Gpu
 
 Role = Literal["input", "output", "workspace"]
 Op = Literal["read", "write"]
+CType = Literal["bool", "i32", "u32", "i64", "u64", "f32", "f64"]
 
 #: Both backends place every buffer at a multiple of this many bytes; the traffic models rely on it.
 BASE_ALIGNMENT: Final = 256
 SECTOR_BYTES: Final = 32
 
-ELEMENT_BYTES: Final[dict[str, int]] = {"fp16": 2, "bf16": 2, "fp32": 4}
+#: Bytes of an element; what is beyond a case's own types is for workspaces.
+ELEMENT_BYTES: Final[dict[str, int]] = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "u8": 1, "i32": 4, "i64": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ class Buffer:
     ----------
     name : str
         ``Q, K, V, O, LSE, S, P, O_acc, l, m`` — the tensor names of the reports.
-    dtype : {"fp16", "bf16", "fp32"}
+    dtype : str
+        One of `ELEMENT_BYTES`; ``fp16``, ``bf16`` or ``fp32`` for Q, K, V and O.
     shape : tuple of int
         Logical shape in elements, always in the order batch, heads, seq, (head_dim or pitch).
     strides : tuple of int
@@ -62,7 +65,7 @@ class KernelSpec:
     Parameters
     ----------
     source : str
-        Path below ``kernels/``, e.g. ``flash2/flash2_fwd.cu``.
+        Path below ``kernels/``, e.g. ``flash2/flash2_fwd.cu``; the absolute path of a user's own ``.cu`` or ``.ptx``.
     entry : str
         Name of the ``extern "C"`` kernel.
     defines : tuple of (str, str)
@@ -78,7 +81,7 @@ class KernelSpec:
 class Scalar:
     """A scalar kernel argument with its C type, so that no launcher has to guess a width."""
 
-    ctype: Literal["i32", "i64", "f32"]
+    ctype: CType
     value: int | float
 
 
@@ -163,12 +166,12 @@ class Algorithm(Protocol):
         """Buffers and launches of ``case``."""
         ...
 
-    def traffic(self, case: Case) -> Sequence[TensorBytes]:
-        """Exact global traffic of ``case`` in bytes, per kernel, tensor and direction."""
+    def traffic(self, case: Case) -> Sequence[TensorBytes] | None:
+        """Exact global traffic of ``case`` in bytes, per kernel, tensor and direction; None where nobody derived it."""
         ...
 
-    def work(self, case: Case) -> Work:
-        """FLOPs and exponentials executed."""
+    def work(self, case: Case) -> Work | None:
+        """FLOPs and exponentials executed; None where nobody counted them."""
         ...
 
     def explain(self, case: Case) -> str:

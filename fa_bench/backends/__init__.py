@@ -53,16 +53,15 @@ def _why_no_cuda(load: Callable[[str], Any]) -> str | None:
 def _why_no_emulator() -> str | None:
     if importlib.util.find_spec("llvmlite") is None:
         return "llvmlite, which the emulator compiles with, is not installed."
-    from fa_bench.compiler import nvrtc_available
+    from fa_bench.compiler import ptx_available
 
-    return nvrtc_available()
+    return ptx_available()
 
 
 def resolve_device(device: str, why: Callable[[BackendName], str | None] = why_not) -> tuple[BackendName, ...]:
     """Backends that ``--device`` stands for.
 
-    ``auto`` is the GPU if one is usable, else the emulator and the host; without a compiler for the emulator
-    only the host.
+    ``auto`` is the GPU if one is usable, else the emulator and the host; without PTX for the emulator only the host.
 
     Raises
     ------

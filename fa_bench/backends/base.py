@@ -43,13 +43,14 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What the compiler says of the case's largest kernel."""
+    """What the compiler says of the case's largest kernel, whose CTAs have ``threads``; None where it said nothing."""
 
     nvrtc_version: str
-    registers: int
-    smem_bytes: int
-    spill_bytes: int
-    compile_ms: float
+    threads: int
+    registers: int | None
+    smem_bytes: int | None
+    spill_bytes: int | None
+    compile_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,8 +93,8 @@ class CudaBackend:
         self._lost = False
 
     def implementations(self) -> Sequence[str]:
-        """Our kernels, and PyTorch's where it is installed."""
-        return (*algorithms.names(), *torch_implementations())
+        """Our kernels, the user's, and PyTorch's where it is installed."""
+        return (*algorithms.names(), *algorithms.added(), *torch_implementations())
 
     def driver_version(self) -> str | None:
         """The NVIDIA driver's version, None if NVML does not say."""

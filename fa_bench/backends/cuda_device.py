@@ -106,26 +106,27 @@ class CudaDevice:
     # ------------------------------------------------------------------------------------------ kernels
 
     def load(self, kernel: CompiledKernel, dynamic_smem_bytes: int) -> Any:
-        """Load a kernel's cubin, once, and allow it its dynamic shared memory.
+        """Load a kernel's cubin (its PTX where there is none), once, and allow it its dynamic shared memory.
 
         Raises
         ------
         Unsupported
             If a block of this device has less shared memory.
         """
-        need = dynamic_smem_bytes + kernel.static_smem_bytes
+        need = dynamic_smem_bytes + (kernel.static_smem_bytes or 0)
         if need > self.smem_per_block_bytes:
             raise Unsupported(
                 f"{kernel.entry} needs {need} bytes of shared memory; a block of {self.name} has "
                 f"{self.smem_per_block_bytes}."
             )
         # CuPy remembers modules by path: the name is the content's, so a changed kernel is another module.
-        key = hashlib.sha256(kernel.cubin).hexdigest()[:32], kernel.entry
+        image, suffix = (kernel.cubin, "cubin") if kernel.cubin else (kernel.ptx.encode(), "ptx")
+        key = hashlib.sha256(image).hexdigest()[:32], kernel.entry
         function = self._functions.get(key)
         if function is None:
             with tempfile.TemporaryDirectory(prefix="fa-bench-") as folder:
-                path = Path(folder) / f"{key[0]}.cubin"
-                path.write_bytes(kernel.cubin)
+                path = Path(folder) / f"{key[0]}.{suffix}"
+                path.write_bytes(image)
                 # get_function loads the module, so the file may go afterwards.
                 function = self.cupy.RawModule(path=str(path)).get_function(kernel.entry)
             self._functions[key] = function

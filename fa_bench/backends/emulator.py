@@ -33,7 +33,7 @@ from fa_bench.backends.programs import (
 )
 from fa_bench.cases import Case
 from fa_bench.compiler import CompiledKernel, compile_kernel
-from fa_bench.errors import OutOfMemory, Unsupported
+from fa_bench.errors import DeviceUnavailable, OutOfMemory, Unsupported
 from fa_bench.measure.environment import cpu_name, usable_cpus
 from fa_bench.measure.memory import available_bytes
 from fa_bench.model.gpu import Gpu
@@ -90,8 +90,8 @@ class EmulatorBackend:
         return self._given_ptx
 
     def implementations(self) -> Sequence[str]:
-        """The kernels of this repository."""
-        return algorithms.names()
+        """The kernels of this repository, and those of the user."""
+        return (*algorithms.names(), *algorithms.added())
 
     def free_memory_bytes(self) -> int | None:
         """The system's available memory, or the container's."""
@@ -112,7 +112,10 @@ class EmulatorBackend:
             raise OutOfMemory(f"{case.impl} ran out of host memory in the emulator.") from error
 
     def _run(self, case: Case, gpu: Gpu, program: Program) -> RunResult:
-        compiled = [self._compile(launch.kernel, gpu.sm) for launch in program.launches]
+        try:
+            compiled = [self._compile(launch.kernel, gpu.sm) for launch in program.launches]
+        except DeviceUnavailable as error:
+            raise Unsupported(error.message) from error
         inputs = reference.make_inputs(case)
         memory = self._ptx.Memory()
         raw = {b.name: memory.allocate(b.name, b.nbytes) for b in program.buffers}  # arrives poisoned
@@ -120,15 +123,14 @@ class EmulatorBackend:
             buffer = program.buffer(name)
             tensor_view(buffer, raw[name])[...] = values.reshape(buffer.shape)
         classes = self._slices(case, program)
-        tally = _Tally()
+        tally = _Tally([buffer.name for buffer in program.buffers])
         for launch, kernel in zip(program.launches, compiled, strict=True):
             self._launch(launch, kernel, memory, classes, tally)
         slices = None if classes is None else sorted(members[0] for members in classes)
-        partial = slices is not None and any(launch.ctas_per_slice for launch in program.launches)
         o = output(program, "O", raw["O"], case)
         lse = output(program, "LSE", raw["LSE"], case) if has_buffer(program, "LSE") else None
         return RunResult(
-            counts=tally.counts(len(slices) / case.shape.slices if partial and slices else 1.0),
+            counts=tally.counts(len(slices) / case.shape.slices if slices else 1.0),
             verification=reference.verify(case, o, lse, inputs, slices),
             resources=resources(program.launches, compiled),
             mem_peak_bytes=program.nbytes,
@@ -139,7 +141,8 @@ class EmulatorBackend:
         """Alignment classes of which one member each is run; None to run everything."""
         s = case.shape
         fma = 2 * s.slices * s.visible_pairs * s.head_dim
-        if self._all_slices or fma <= ALL_SLICES_FMA:
+        by_slice = any(launch.ctas_per_slice for launch in program.launches)
+        if self._all_slices or not by_slice or fma <= ALL_SLICES_FMA:
             return None
         classes = alignment_classes(program, s)
         return classes if len(classes) < s.slices else None
@@ -174,15 +177,23 @@ class EmulatorBackend:
 
 
 class _Tally:
-    """Counts of a case's launches, summed per kernel, tensor and direction."""
+    """Counts of a case's launches, summed per kernel, tensor and direction.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    order : sequence of str
+        Tensors in the order in which they are shown; others follow by name.
+    """
+
+    def __init__(self, order: Sequence[str]) -> None:
+        self._place = {name: place for place, name in enumerate(order)}
         self._sectors: Counter[tuple[str, str, Op]] = Counter()
         self._extra: dict[str, Counter[str]] = {}
 
     def add(self, kernel: str, counters: Any, times: int) -> None:
         """Count one launch ``times`` times."""
-        for tensor, count in counters.tensors.items():
+        for tensor in sorted(counters.tensors, key=lambda name: (self._place.get(name, len(self._place)), name)):
+            count = counters.tensors[tensor]
             self._sectors[kernel, tensor, "read"] += times * count.read_sectors
             self._sectors[kernel, tensor, "write"] += times * count.write_sectors
         extra = self._extra.setdefault(kernel, Counter())

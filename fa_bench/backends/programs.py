@@ -5,8 +5,9 @@ Shared by the two backends that launch kernels, so that both lay a case out in t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +18,19 @@ from fa_bench.cases import AttentionShape, Case
 from fa_bench.compiler import CompiledKernel
 
 Bytes = NDArray[np.uint8]
+T = TypeVar("T", int, float)
 
 #: NumPy type of each storage type; bfloat16 travels as its bit patterns.
 STORAGE: Final[Mapping[str, type[np.generic]]] = {"fp16": np.float16, "bf16": np.uint16, "fp32": np.float32}
-_C_TYPES: Final[Mapping[str, type[np.generic]]] = {"i32": np.int32, "i64": np.int64, "f32": np.float32}
+_C_TYPES: Final[Mapping[str, type[np.generic]]] = {
+    "bool": np.bool_,
+    "i32": np.int32,
+    "u32": np.uint32,
+    "i64": np.int64,
+    "u64": np.uint64,
+    "f32": np.float32,
+    "f64": np.float64,
+}
 
 #: Fills outputs and workspaces: every byte pattern 0xFF… is a NaN in fp16, bf16 and fp32.
 POISON: Final = 0xFF
@@ -92,19 +102,30 @@ def alignment_classes(program: Program, shape: AttentionShape) -> list[list[int]
 def resources(launches: Sequence[Launch], compiled: Sequence[CompiledKernel]) -> Resources:
     """Resources of a program, ``compiled`` in the order of ``launches``.
 
-    Registers and shared memory are those of one kernel, the one that takes most shared memory (then most
-    registers), because occupancy follows from both together. Spills and compile times are sums: one spilling
+    Threads, registers and shared memory are those of one kernel, the one that takes most shared memory (then most
+    registers), because occupancy follows from them together. Spills and compile times are sums: one spilling
     kernel among several must show.
     """
-    largest = max(
+    launch, kernel = max(
         zip(launches, compiled, strict=True),
-        key=lambda pair: (pair[0].smem_bytes + pair[1].static_smem_bytes, pair[1].registers),
+        key=lambda pair: (pair[0].smem_bytes + (pair[1].static_smem_bytes or 0), pair[1].registers or 0),
     )
     different = dict(zip((launch.kernel for launch in launches), compiled, strict=True)).values()
     return Resources(
-        nvrtc_version=largest[1].nvrtc_version,
-        registers=largest[1].registers,
-        smem_bytes=largest[0].smem_bytes + largest[1].static_smem_bytes,
-        spill_bytes=sum(kernel.spill_bytes for kernel in different),
-        compile_ms=sum(kernel.compile_ms for kernel in different),
+        nvrtc_version=kernel.nvrtc_version,
+        threads=math.prod(launch.block),
+        registers=kernel.registers,
+        smem_bytes=None if kernel.static_smem_bytes is None else launch.smem_bytes + kernel.static_smem_bytes,
+        spill_bytes=_sum(kernel.spill_bytes for kernel in different),
+        compile_ms=_sum(kernel.compile_ms for kernel in different),
     )
+
+
+def _sum(parts: Iterable[T | None]) -> T | int | None:
+    """The sum; None if a part is not known."""
+    total: T | int = 0
+    for part in parts:
+        if part is None:
+            return None
+        total += part
+    return total

@@ -19,11 +19,13 @@ from fa_bench import __version__
 from fa_bench.cli import output
 from fa_bench.cli.cache import cache
 from fa_bench.cli.check import check
+from fa_bench.cli.diff import diff
 from fa_bench.cli.doctor import doctor
 from fa_bench.cli.gpus import gpus
 from fa_bench.cli.io_model import io_model
 from fa_bench.cli.kernels import kernels
 from fa_bench.cli.options import AxesCommand
+from fa_bench.cli.profile import profile
 from fa_bench.cli.sweep import sweep
 from fa_bench.errors import FaBenchError, UsageError, nearest
 
@@ -82,6 +84,8 @@ _COMMANDS: Final[tuple[tuple[Callable[..., int | None], type[TyperCommand]], ...
     (sweep, AxesCommand),
     (io_model, AxesCommand),
     (check, AxesCommand),
+    (profile, TyperCommand),
+    (diff, TyperCommand),
     (gpus, TyperCommand),
     (kernels, TyperCommand),
     (doctor, TyperCommand),

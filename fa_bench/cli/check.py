@@ -121,13 +121,15 @@ def check(
     Every element of the output stands against fp64, with a bound that follows from the number format; the bytes
     that the emulator counts stand against the model. Exits with 1 on a failure.
     """
-    from fa_bench.cli.devices import opened
+    from fa_bench.cli.devices import opened, shipped_only
     from fa_bench.report.check import check_rows, check_tables
     from fa_bench.report.records import failures
 
     output = Output(fmt, quiet)
     pairs = _pairs(seq or DEFAULT_AXES["seq"])
     with opened(device, jobs=jobs, kernels_only=True, all_slices=True) as backends:
+        if backends[0].name == "emulator" and (note := shipped_only()):
+            output.say(note)
         target, planned = _plan(ctx.params, pairs, backends, gpu)
         records = _run(output, planned, backends[0], target)
     failed = failures(records)

@@ -52,6 +52,16 @@ def missing_emulator() -> str | None:
     return backends.why_not("emulator")
 
 
+def shipped_only() -> str | None:
+    """One sentence where kernels run on the CPU only as far as they come compiled; None where a compiler is here."""
+    from fa_bench import nvrtc, shipped
+
+    reason, index = nvrtc.unavailable(), shipped.index()
+    if reason is None or index is None:
+        return None
+    return f"Kernels run from the PTX that comes with fa-bench, for {', '.join(index.architectures)}. {reason}"
+
+
 def driver_version() -> str | None:
     """Version of the NVIDIA driver, None without one."""
     from fa_bench.measure.nvml import Nvml

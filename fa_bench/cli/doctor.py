@@ -22,7 +22,8 @@ def doctor(fmt: FormatOption = Format.TABLE, quiet: QuietOption = False) -> int:
     columns = (Column("what"), Column("state"), Column("found"), Column("what to do"))
     output.emit([Table("", columns, rows)], [asdict(finding) for finding in findings])
     ways = [finding.subject for finding in findings if finding.state == "ok"]
-    output.say(_verdict("GPU" in ways, "NVRTC" in ways and "emulator" in ways))
+    compiled = "NVRTC" in ways or "shipped PTX" in ways
+    output.say(_verdict("GPU" in ways, compiled and "emulator" in ways))
     return int(any(finding.state == "broken" for finding in findings))
 
 

@@ -71,7 +71,7 @@ def io_model(
     its paper's formula. Exits with 1 if a byte differs.
     """
     from fa_bench.cli.axes import merge_axes, sweep_request
-    from fa_bench.cli.devices import missing_emulator, opened
+    from fa_bench.cli.devices import missing_emulator, opened, shipped_only
     from fa_bench.cli.planning import ModelOnly, resolved, target_gpu
     from fa_bench.errors import DeviceUnavailable
     from fa_bench.report.io_model import case_table, document, flat_rows, totals_tables
@@ -86,6 +86,8 @@ def io_model(
         return 0
     if measure and (reason := missing_emulator()) is not None:
         raise DeviceUnavailable(reason, hint="--no-measure predicts without it; see also fa-bench doctor.")
+    if measure and (note := shipped_only()):
+        output.say(note)
     cases: list[CaseTraffic] = []
     with opened("emulator", jobs=jobs) if measure else nullcontext(()) as backends:
         for case in _run(output, made, backends):
@@ -130,7 +132,7 @@ def _explain(output: Output, made: SweepPlan) -> None:
     from fa_bench import algorithms
     from fa_bench.report.names import case_name
 
-    legal = [planned for planned in made.cases if planned.case.tile is not None]
+    legal = [planned for planned in made.cases if planned.case.tile is not None or planned.status == "run"]
     first = [planned for planned in legal if planned.case.shape == legal[0].case.shape]
     rows = [
         {

@@ -1,10 +1,10 @@
-"""``fa-bench kernels``: what the compiler makes of our kernels, and how many CTAs of them an SM holds."""
+"""``fa-bench kernels``: what the compiler makes of kernels, and how many CTAs of them an SM holds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
@@ -19,31 +19,34 @@ from fa_bench.cli.options import (
     StagesOption,
 )
 from fa_bench.cli.output import Format, Output
-from fa_bench.report.tables import Column, Table
+from fa_bench.report.tables import UNKNOWN, Column, Table
 
 if TYPE_CHECKING:
     from fa_bench.cases import Case
     from fa_bench.model.gpu import Gpu
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """One kernel of one case, compiled for one GPU."""
+    """One kernel of one case, compiled for one GPU; None where an implementation has no tile, or nothing is known."""
 
     impl: str
     kernel: str
     gpu: str
     dtype: str
     head_dim: int
-    block_m: int
-    block_n: int
-    stages: int
+    block_m: int | None
+    block_n: int | None
+    stages: int | None
     threads: int
-    registers: int
-    smem_bytes: int
-    spill_bytes: int
-    blocks_per_sm: int
-    occupancy: float
+    registers: int | None
+    smem_bytes: int | None
+    spill_bytes: int | None
+    blocks_per_sm: int | None
+    occupancy: float | None
     limits: tuple[str, ...]
 
 
@@ -58,11 +61,10 @@ def kernels(
     fmt: FormatOption = Format.TABLE,
     quiet: QuietOption = False,
 ) -> None:
-    """Show registers, shared memory, spills and occupancy of our kernels on a GPU.
+    """Show registers, shared memory, spills and occupancy of kernels on a GPU.
 
     Compiles them with NVRTC; no GPU is needed.
     """
-    from fa_bench import nvrtc
     from fa_bench.cli.axes import merge_axes, sweep_request
     from fa_bench.cli.planning import ModelOnly, resolved, target_gpu
     from fa_bench.sweep.plan import plan
@@ -71,7 +73,6 @@ def kernels(
     target = target_gpu(gpu, ())
     request = resolved(sweep_request(merge_axes({**ctx.params, "seq": "1k"}), "auto", gpu), (ModelOnly(),))
     planned = plan(request, (ModelOnly(),), target)
-    nvrtc.load()
     rows: list[KernelRow] = []
     for cell in planned.cases:
         if cell.status != "run":
@@ -88,31 +89,35 @@ def _rows(case: Case, gpu: Gpu) -> Iterator[KernelRow]:
     from fa_bench.model.occupancy import occupancy
 
     tile = case.tile
-    if tile is None:
-        return
     launches = {launch.kernel: launch for launch in algorithms.get(case.impl).program(case).launches}
     for spec, launch in launches.items():
         kernel = compile_kernel(spec, gpu.sm)
         threads = launch.block[0] * launch.block[1] * launch.block[2]
-        smem_bytes = launch.smem_bytes + kernel.static_smem_bytes
-        fit = occupancy(gpu, threads=threads, smem_bytes=smem_bytes, registers=kernel.registers)
+        smem_bytes = None if kernel.static_smem_bytes is None else launch.smem_bytes + kernel.static_smem_bytes
+        fit = None
+        if smem_bytes is not None and kernel.registers is not None:
+            fit = occupancy(gpu, threads=threads, smem_bytes=smem_bytes, registers=kernel.registers)
         yield KernelRow(
             impl=case.impl,
             kernel=spec.entry,
             gpu=gpu.slug,
             dtype=case.dtype,
             head_dim=case.shape.head_dim,
-            block_m=tile.block_m,
-            block_n=tile.block_n,
-            stages=tile.stages,
+            block_m=None if tile is None else tile.block_m,
+            block_n=None if tile is None else tile.block_n,
+            stages=None if tile is None else tile.stages,
             threads=threads,
             registers=kernel.registers,
             smem_bytes=smem_bytes,
             spill_bytes=kernel.spill_bytes,
-            blocks_per_sm=fit.blocks_per_sm,
-            occupancy=fit.fraction,
-            limits=fit.limits,
+            blocks_per_sm=None if fit is None else fit.blocks_per_sm,
+            occupancy=None if fit is None else fit.fraction,
+            limits=() if fit is None else fit.limits,
         )
+
+
+def _known(value: T | None, text: Callable[[T], str]) -> str:
+    return UNKNOWN if value is None else text(value)
 
 
 def _table(rows: list[KernelRow], gpu: Gpu) -> Table:
@@ -136,13 +141,13 @@ def _table(rows: list[KernelRow], gpu: Gpu) -> Table:
             row.kernel,
             row.dtype,
             str(row.head_dim),
-            f"{row.block_m}x{row.block_n}/{row.stages}",
+            UNKNOWN if row.block_m is None else f"{row.block_m}x{row.block_n}/{row.stages}",
             str(row.threads),
-            str(row.registers),
-            format_bytes(row.smem_bytes),
-            format_bytes(row.spill_bytes),
-            str(row.blocks_per_sm),
-            format_percent(row.occupancy),
+            _known(row.registers, str),
+            _known(row.smem_bytes, format_bytes),
+            _known(row.spill_bytes, format_bytes),
+            _known(row.blocks_per_sm, str),
+            _known(row.occupancy, format_percent),
             ", ".join(row.limits),
         )
         for row in rows

@@ -19,6 +19,8 @@ from fa_bench.units import format_duration
 
 #: Version of the JSON document, described in docs/cli.md.
 SCHEMA: Final = 1
+#: What a case that was to run can turn out to be without having failed.
+_NOT_RUN: Final = ("unsupported", "oom")
 #: Failed rows that are named at the end; all are in records.csv.
 _MAX_FAILURES: Final = 10
 
@@ -68,6 +70,8 @@ class Live:
         self._done += 1
         if planned.status == "run":
             self._eta.finished(planned.case, seconds)
+            if record.status in _NOT_RUN:
+                self._output.say(f"{case_name(planned.case).impl}: {record.status}. {record.status_reason}")
         if self._output.fmt is Format.TABLE:
             if heading := self._table.heading(record):
                 self._output.write(heading + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fa_bench import algorithms
@@ -24,15 +25,18 @@ DEFAULT_GPU: Final = "a100-sxm-80"
 GPU_TOKENS: Final = 16 * 1024
 GPU_HIDDEN: Final = 2048
 
+#: Implementations that stand for several: our kernels and NumPy's; everything that runs here.
+_GROUPS: Final = ("auto", "all")
+
 
 class ModelOnly:
-    """A planning backend for commands that run nothing: our kernels, and no limit on memory."""
+    """A planning backend for commands that run nothing: all kernels, and no limit on memory."""
 
     name: BackendName = "emulator"
 
     def implementations(self) -> Sequence[str]:
-        """The kernels of this repository."""
-        return algorithms.names()
+        """The kernels of this repository, and those of the user."""
+        return (*algorithms.names(), *algorithms.added())
 
     def free_memory_bytes(self) -> int | None:
         """Not asked."""
@@ -67,8 +71,11 @@ def target_gpu(name: str | None, backends: Sequence[PlanningBackend]) -> Gpu:
 
 
 def resolved(request: SweepRequest, backends: Sequence[PlanningBackend]) -> SweepRequest:
-    """The request with ``auto`` and ``all`` made into names and, on a GPU, the papers' shape where none was given."""
-    request = replace(request, impls=_impls(request.impls, backends))
+    """The request with files and groups made into names and, on a GPU, the papers' shape where none was given.
+
+    A file that describes a kernel of the user's becomes an algorithm of this process (`fa_bench.algorithms.add`).
+    """
+    request = replace(request, impls=_impls(_loaded(request.impls), backends))
     if all(backend.name != "cuda" for backend in backends):
         return request
     if request.batch is None and request.tokens is None:
@@ -78,10 +85,46 @@ def resolved(request: SweepRequest, backends: Sequence[PlanningBackend]) -> Swee
     return request
 
 
+def _loaded(asked: Sequence[str]) -> tuple[str, ...]:
+    """The implementations asked for, files replaced by the name of what they describe.
+
+    Raises
+    ------
+    UsageError
+        If a file is off, or two would have the same name.
+    """
+    from fa_bench.algorithms.user import load
+
+    names: dict[str, str] = {}
+    for name in asked:
+        path = Path(name)
+        if path.suffix in (".cu", ".ptx"):
+            raise UsageError(
+                f"{name!r} is a kernel's source; --impl takes the TOML file that describes it.",
+                hint="Write one beside it: docs/user-kernels.md.",
+            )
+        if path.suffix != ".toml":
+            names.setdefault(name, "")
+            continue
+        algorithm = load(path)
+        if algorithm.name in (*NUMPY_IMPLEMENTATIONS, *TORCH_IMPLEMENTATIONS, *_GROUPS):
+            raise UsageError(
+                f"{name!r} would be called {algorithm.name}, which is taken.", "Give the file another name."
+            )
+        if names.get(algorithm.name, name) != name:
+            raise UsageError(
+                f"{names[algorithm.name]!r} and {name!r} would both be called {algorithm.name}.",
+                "Give one of the files another name.",
+            )
+        algorithms.add(algorithm)
+        names[algorithm.name] = name
+    return tuple(names)
+
+
 def _impls(asked: Sequence[str], backends: Sequence[PlanningBackend]) -> tuple[str, ...]:
     here = list(dict.fromkeys(impl for backend in backends for impl in backend.implementations()))
     ours = [impl for impl in (*algorithms.names(), *NUMPY_IMPLEMENTATIONS) if impl in here]
-    groups = {"auto": ours, "all": here}
+    groups = dict(zip(_GROUPS, (ours, here), strict=True))
     impls: dict[str, None] = {}
     for name in asked or ("auto",):
         for impl in groups.get(name, [name]):
@@ -91,7 +134,7 @@ def _impls(asked: Sequence[str], backends: Sequence[PlanningBackend]) -> tuple[s
 
 
 def _check_impl(impl: str, here: Sequence[str]) -> None:
-    known = (*algorithms.names(), *NUMPY_IMPLEMENTATIONS, *TORCH_IMPLEMENTATIONS)
+    known = (*algorithms.names(), *algorithms.added(), *NUMPY_IMPLEMENTATIONS, *TORCH_IMPLEMENTATIONS)
     if impl in here:
         return
     if impl not in known and impl not in here:

@@ -82,13 +82,24 @@ def nvrtc() -> Finding:
     try:
         library.load()
     except DeviceUnavailable as error:
-        return Finding("NVRTC", "missing", error.message, error.hint or "Kernels need Linux or Windows.")
+        return Finding("NVRTC", "missing", error.message, error.hint or "Only shipped PTX runs here.")
     flash2 = algorithms.get("flash2")
     case = Case("flash2", AttentionShape(1, 1, 1, 64, 64, 64))
     gpu = next(gpu for gpu in gpus.all_gpus() if gpu.sm == _PROBE_SM)
     tiled = Case("flash2", case.shape, tile=flash2.auto_tile(case, gpu))
     kernel = compiler.compile_kernel(flash2.program(tiled).launches[0].kernel, _PROBE_SM)
     return Finding("NVRTC", "ok", f"{kernel.nvrtc_version}, compiles {kernel.entry} for {_PROBE_SM}")
+
+
+def shipped() -> Finding:
+    """Kernels that come compiled, for machines without NVRTC."""
+    from fa_bench import shipped as archive
+
+    index = archive.index()
+    if index is None:
+        return Finding("shipped PTX", "missing", "none in this installation", "Only needed without NVRTC.")
+    detail = f"{len(index.contents)} kernels for {', '.join(index.architectures)}, by NVRTC {index.nvrtc_version}"
+    return Finding("shipped PTX", "ok", detail)
 
 
 def driver() -> Finding:
@@ -194,6 +205,7 @@ PROBES: Final[tuple[tuple[str, Callable[[], Finding]], ...]] = (
     ("CPU", machine),
     ("emulator", emulator),
     ("NVRTC", nvrtc),
+    ("shipped PTX", shipped),
     ("driver", driver),
     ("CuPy", cupy),
     ("GPU", gpu),

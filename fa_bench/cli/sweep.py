@@ -73,7 +73,7 @@ def sweep(
     beside those that the model predicts. Each row is on disk before the next case starts.
     """
     from fa_bench.cli.axes import merge_axes, sweep_request
-    from fa_bench.cli.devices import missing_emulator, opened
+    from fa_bench.cli.devices import missing_emulator, opened, shipped_only
     from fa_bench.cli.live import Live
     from fa_bench.cli.planning import resolved, target_gpu
     from fa_bench.report.plan import plan_rows, plan_table
@@ -86,6 +86,8 @@ def sweep(
     with opened(device, jobs=jobs) as backends:
         if device == "auto" and [backend.name for backend in backends] == ["host"]:
             output.say(f"Our kernels are left out: {missing_emulator()}")
+        if any(backend.name == "emulator" for backend in backends) and (note := shipped_only()):
+            output.say(note)
         made = plan(resolved(request, backends), backends, target_gpu(gpu, backends))
         if dry_run:
             output.emit([plan_table(made)], plan_rows(made))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final
 
@@ -93,6 +93,29 @@ class SharedCounters:
 
 
 @dataclass(frozen=True, slots=True)
+class InstructionCounters:
+    """What one instruction of the kernel did.
+
+    Parameters
+    ----------
+    executions : int
+        Warps that issued it.
+    lanes : int
+        Lanes that were active in them, its own guard left out: below 32 per execution there was divergence.
+    global_requests, global_sectors : int
+    shared_requests, shared_wavefronts, shared_conflicts : int
+    """
+
+    executions: int
+    lanes: int
+    global_requests: int = 0
+    global_sectors: int = 0
+    shared_requests: int = 0
+    shared_wavefronts: int = 0
+    shared_conflicts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchCounters:
     """Everything that one kernel launch counted.
 
@@ -108,6 +131,8 @@ class LaunchCounters:
         Their sum.
     ctas : int
         Thread blocks that were run.
+    by_instruction : sequence of InstructionCounters
+        In the kernel's order, if they were asked for; else empty.
 
     Raises
     ------
@@ -120,6 +145,7 @@ class LaunchCounters:
     instructions: Mapping[str, int] = field(default_factory=dict)
     warp_instructions: int = 0
     ctas: int = 0
+    by_instruction: Sequence[InstructionCounters] = ()
 
     def __post_init__(self) -> None:
         if self.ctas < 0:

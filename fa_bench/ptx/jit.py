@@ -311,9 +311,13 @@ class _Function:
         e, k = self.e, block.index
         e.begin(block)
         e.label(f"b{k}")
-        counter = e.field("%counts", 8 * k)
+        counter = e.field("%counts", 16 * k)
         old = e.let(f"load i64, ptr {counter}, align 8")
         e.emit(f"store i64 {e.let(f'add i64 {old}, 1')}, ptr {counter}, align 8")
+        lanes = e.let(f"zext i32 {e.let(f'call i32 @llvm.ctpop.i32(i32 {e.mask()})')} to i64")
+        counter = e.field("%counts", 16 * k + 8)
+        old = e.let(f"load i64, ptr {counter}, align 8")
+        e.emit(f"store i64 {e.let(f'add i64 {old}, {lanes}')}, ptr {counter}, align 8")
         instructions = self.flow.instructions(block)
         terminator: Instruction | None = None
         for index, instruction in enumerate(instructions, block.start):

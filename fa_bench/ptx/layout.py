@@ -26,7 +26,7 @@ class Context:
     BUFFERS: Final = 16  # ptr to nbuffers records (see Buffers)
     GSITES: Final = 24  # ptr to GlobalSite records
     SSITES: Final = 32  # ptr to SharedSite records
-    BLOCK_COUNTS: Final = 40  # ptr to u64 per basic block: warps that executed it
+    BLOCK_COUNTS: Final = 40  # ptr to two u64 per basic block: warps that executed it, and their active lanes
     STOP: Final = 48  # ptr to u32: not zero = stop at the next loop or barrier
     WARPS: Final = 56  # ptr to the warp states of the CTA
     BUDGET: Final = 64  # i64: backward jumps that this CTA may still take
@@ -93,6 +93,10 @@ class GlobalSite:
     SECTORS: Final = 304  # i64
     FLAGS: Final = 312  # i32
     SIZE: Final = 320
+    #: Behind an instruction's records: u64 requests and sectors of this instruction.
+    REQUESTS: Final = WAYS * SIZE
+    TOTAL: Final = WAYS * SIZE + 8
+    STRIDE: Final = WAYS * SIZE + 64
 
 
 class SharedSite:

@@ -35,10 +35,10 @@ def shared_offset(e: Emitter, i: Instruction, operand: int) -> Value:
 def site(e: Emitter, space: str) -> str:
     """Pointer to a new access site of the current instruction."""
     sites = e.global_sites if space == "global" else e.shared_sites
-    layout = GlobalSite if space == "global" else SharedSite
+    stride = GlobalSite.STRIDE if space == "global" else SharedSite.WAYS * SharedSite.SIZE
     sites.append(e.instruction_index)
     base = "%gsites" if space == "global" else "%ssites"
-    return e.field(base, layout.SIZE * layout.WAYS * (len(sites) - 1))
+    return e.field(base, stride * (len(sites) - 1))
 
 
 def fault_unless(e: Emitter, ok: str) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fa_bench.errors import KernelFault
-from fa_bench.ptx.counters import LaunchCounters, SharedCounters, TensorCounters
+from fa_bench.ptx.counters import InstructionCounters, LaunchCounters, SharedCounters, TensorCounters
 from fa_bench.ptx.jit import CompiledKernel, compile_kernel
 from fa_bench.ptx.layout import (
     DEADLOCK,
@@ -68,11 +68,12 @@ class _Worker:
         self.context = _aligned(Context.SIZE)
         self.shared = _aligned(max(shared_bytes, 1))
         self.warps = _aligned(self.num_warps * plan.warp_bytes)
-        self.gsites = _aligned(max(len(plan.global_sites), 1) * GlobalSite.WAYS * GlobalSite.SIZE)
+        self.gsites = _aligned(max(len(plan.global_sites), 1) * GlobalSite.STRIDE)
         self.ssites = _aligned(max(len(plan.shared_sites), 1) * SharedSite.WAYS * SharedSite.SIZE)
-        self.block_counts = np.zeros(len(plan.blocks), np.uint64)
+        self.block_counts = np.zeros((len(plan.blocks), 2), np.uint64)
         ranges = memory.buffers()
         self.names = [b.name for b in ranges]
+        self.sites = (len(plan.global_sites), len(plan.shared_sites))
         self.buffers = _aligned(max(len(ranges), 1) * Buffers.SIZE)
         for k, buffer in enumerate(ranges):
             _put("<qq", self.buffers, k * Buffers.SIZE, buffer.address, buffer.address + buffer.nbytes)
@@ -112,6 +113,22 @@ class _Worker:
                 offset = Warp.TID + axis * 4 * LANES
                 state[offset : offset + 4 * LANES] = part.view(np.uint8)
 
+    def tensor_counts(self) -> NDArray[np.uint64]:
+        """Counters of each buffer, in the order of ``names``."""
+        records = self.buffers.view(np.uint64).reshape(-1, Buffers.SIZE // 8)[: len(self.names)]
+        return records[:, Buffers.COUNTS // 8 :]
+
+    def global_counts(self) -> NDArray[np.uint64]:
+        """Requests and sectors of each global access site."""
+        records = self.gsites.view(np.uint64).reshape(-1, GlobalSite.STRIDE // 8)
+        return records[: self.sites[0], GlobalSite.REQUESTS // 8 : GlobalSite.TOTAL // 8 + 1]
+
+    def shared_counts(self) -> NDArray[np.uint64]:
+        """Requests, wavefronts and least possible wavefronts of each shared access site, over its records."""
+        records = self.ssites.view(np.uint64).reshape(-1, SharedSite.WAYS, SharedSite.SIZE // 8)
+        counts: NDArray[np.uint64] = records[: self.sites[1], :, SharedSite.REQUESTS // 8 :].sum(axis=1)
+        return counts
+
     def field(self, offset: int, form: str = "<i") -> int:
         """One field of the context."""
         return _get(form, self.context, offset)[0]
@@ -143,6 +160,7 @@ def launch(
     jobs: int = 1,
     budget: int = DEFAULT_BUDGET,
     counting: bool = True,
+    per_instruction: bool = False,
 ) -> LaunchCounters:
     """Run a kernel on the CPU and count what it does.
 
@@ -166,6 +184,8 @@ def launch(
         Backward jumps that one CTA may take.
     counting : bool
         Without it traffic and conflicts stay zero and no access is checked; for measuring what counting costs.
+    per_instruction : bool
+        Fill ``by_instruction``.
 
     Returns
     -------
@@ -220,7 +240,7 @@ def launch(
     for worker, code in zip(workers, codes, strict=True):
         if code in (FAULT, DEADLOCK):
             raise KernelFault(_diagnosis(compiled, worker, code, memory))
-    return _counters(compiled, workers)
+    return _counters(compiled, workers, per_instruction)
 
 
 def _run_all(run: Any, workers: list[_Worker], stop: NDArray[np.uint32]) -> list[int]:
@@ -324,33 +344,50 @@ _COUNTS: Final = {
 }
 
 
-def _counters(compiled: CompiledKernel, workers: list[_Worker]) -> LaunchCounters:
-    sums: dict[str, NDArray[np.uint64]] = {}
-    shared = [0, 0, 0]
-    blocks = np.zeros(len(compiled.plan.blocks), np.uint64)
-    ctas = 0
-    for worker in workers:
-        blocks += worker.block_counts
-        ctas += worker.field(Context.CTAS_DONE, "<q")
-        for k, name in enumerate(worker.names):
-            counts = _get("<8Q", worker.buffers, k * Buffers.SIZE + Buffers.COUNTS)
-            sums[name] = sums.get(name, np.zeros(8, np.uint64)) + np.array(counts, np.uint64)
-        for s in range(len(compiled.plan.shared_sites) * SharedSite.WAYS):
-            counts = _get("<3Q", worker.ssites, s * SharedSite.SIZE + SharedSite.REQUESTS)
-            shared = [a + b for a, b in zip(shared, counts, strict=True)]
+def _counters(compiled: CompiledKernel, workers: list[_Worker], per_instruction: bool) -> LaunchCounters:
+    plan = compiled.plan
+    blocks = _total([w.block_counts for w in workers])
     tensors = {
         name: TensorCounters(**{field: int(counts[index]) for field, index in _COUNTS.items()})
-        for name, counts in sums.items()
+        for name, counts in zip(workers[0].names, _total([w.tensor_counts() for w in workers]), strict=True)
     }
+    shared = _total([w.shared_counts() for w in workers])
+    requests, wavefronts, ideal = (int(v) for v in shared.sum(axis=0))
     instructions: dict[str, int] = {}
-    for (start, end), count in zip(compiled.plan.blocks, blocks.tolist(), strict=True):
-        for instruction in compiled.kernel.instructions[start:end]:
-            if count:
+    for (start, end), count in zip(plan.blocks, blocks[:, 0].tolist(), strict=True):
+        if count:
+            for instruction in compiled.kernel.instructions[start:end]:
                 instructions[instruction.row.klass] = instructions.get(instruction.row.klass, 0) + count
     return LaunchCounters(
         tensors,
-        SharedCounters(shared[0], shared[1], shared[1] - shared[2]),
+        SharedCounters(requests, wavefronts, wavefronts - ideal),
         instructions,
         sum(instructions.values()),
-        ctas,
+        sum(w.field(Context.CTAS_DONE, "<q") for w in workers),
+        _by_instruction(compiled, blocks, _total([w.global_counts() for w in workers]), shared)
+        if per_instruction
+        else (),
     )
+
+
+def _total(parts: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    total: NDArray[np.uint64] = np.sum(parts, axis=0, dtype=np.uint64)
+    return total
+
+
+def _by_instruction(
+    compiled: CompiledKernel,
+    blocks: NDArray[np.uint64],
+    global_sites: NDArray[np.uint64],
+    shared_sites: NDArray[np.uint64],
+) -> tuple[InstructionCounters, ...]:
+    plan = compiled.plan
+    table = np.zeros((len(compiled.kernel.instructions), 7), np.int64)
+    for (start, end), counts in zip(plan.blocks, blocks, strict=True):
+        table[start:end, :2] = counts
+    for index, counts in zip(plan.global_sites, global_sites, strict=True):
+        table[index, 2:4] += counts.astype(np.int64)
+    for index, counts in zip(plan.shared_sites, shared_sites, strict=True):
+        requests, wavefronts, ideal = counts.astype(np.int64)
+        table[index, 4:] += (requests, wavefronts, wavefronts - ideal)
+    return tuple(InstructionCounters(*row) for row in table.tolist())

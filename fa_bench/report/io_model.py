@@ -6,9 +6,9 @@ that the kernels' instructions ask for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fa_bench.cases import ITEMSIZE
 from fa_bench.model import bounds, gpus
@@ -17,11 +17,15 @@ from fa_bench.report.names import record_name
 from fa_bench.report.tables import UNKNOWN, Column, Table
 from fa_bench.units import format_bytes, format_count, format_ms, format_ratio
 
+T = TypeVar("T")
+
 #: Version of the JSON document, described in docs/cli.md.
 SCHEMA: Final = 1
 
 #: Reason of a row that was not run because only its prediction was wanted.
 PREDICTED_ONLY: Final = "Predicted only (--no-measure)."
+#: Instead of the lines of a case that was neither predicted nor counted.
+NOT_PREDICTED: Final = "It has no traffic model: its bytes can be counted, not predicted."
 
 _FORMULAS: Final[Mapping[str, str]] = {
     "standard": "4·N² + 4·N·d",
@@ -32,18 +36,20 @@ _FORMULAS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class TrafficLine:
-    """Global bytes of one kernel, tensor and direction; ``counted_bytes`` is None where nothing was counted."""
+    """Global bytes of one kernel, tensor and direction; None where nothing was predicted or nothing counted."""
 
     kernel: str
     tensor: str
     op: str
-    predicted_bytes: int
+    predicted_bytes: int | None
     counted_bytes: int | None
 
     @property
     def difference_bytes(self) -> int | None:
-        """Counted less predicted."""
-        return None if self.counted_bytes is None else self.counted_bytes - self.predicted_bytes
+        """Counted less predicted; None if one of them is not known."""
+        if self.counted_bytes is None or self.predicted_bytes is None:
+            return None
+        return self.counted_bytes - self.predicted_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +65,40 @@ class CaseTraffic:
 
     @property
     def equal(self) -> bool:
-        """Whether every line that was counted is as predicted."""
+        """Whether every line that was predicted and counted is as predicted."""
         return not any(line.difference_bytes for line in self.lines)
 
-    def total(self, op: str) -> int:
-        """Predicted bytes read or written."""
-        return sum(line.predicted_bytes for line in self.lines if line.op == op)
+    @property
+    def predicted(self) -> bool:
+        """Whether there is a prediction."""
+        return any(line.predicted_bytes is not None for line in self.lines)
+
+    def total(self, op: str) -> int | None:
+        """Predicted bytes read or written; None without a prediction."""
+        return self._sum(op, "predicted_bytes")
+
+    def counted(self, op: str) -> int | None:
+        """Counted bytes read or written; None if nothing was counted."""
+        return self._sum(op, "counted_bytes")
 
     @property
-    def total_bytes(self) -> int:
-        """Predicted bytes, both directions."""
-        return self.total("read") + self.total("write")
+    def total_bytes(self) -> int | None:
+        """Predicted bytes, both directions; None without a prediction."""
+        read, written = self.total("read"), self.total("write")
+        return None if read is None or written is None else read + written
+
+    def _sum(self, op: str, column: str) -> int | None:
+        known = [getattr(line, column) for line in self.lines if getattr(line, column) is not None]
+        if not known:
+            return None
+        return sum(getattr(line, column) or 0 for line in self.lines if line.op == op)
 
 
 def case_traffic(record: Record, traffic: Sequence[TensorTraffic]) -> CaseTraffic:
     """Pair the predicted and the counted rows of one case.
 
-    A tensor that was counted but not predicted, or the other way round, is a line with 0 on the other side.
+    A tensor that was counted but not predicted, or the other way round, is a line with 0 on the other side; of a case
+    that was not predicted at all every line has None there.
 
     Parameters
     ----------
@@ -87,12 +110,16 @@ def case_traffic(record: Record, traffic: Sequence[TensorTraffic]) -> CaseTraffi
     for row in traffic:
         if row.level == "global" and row.case_id == record.case_id:
             by_source.setdefault(row.source, {})[row.kernel, row.tensor, row.op] = row.bytes
-    predicted = by_source.get("model", {})
+    predicted = by_source.get("model")
     source: Source | None = next((s for s in ("measured", "emulated") if s in by_source), None)
     counted = by_source[source] if source is not None else {}
     lines = tuple(
-        TrafficLine(*key, predicted.get(key, 0), None if source is None else counted.get(key, 0))
-        for key in dict.fromkeys([*predicted, *counted])
+        TrafficLine(
+            *key,
+            None if predicted is None else predicted.get(key, 0),
+            None if source is None else counted.get(key, 0),
+        )
+        for key in dict.fromkeys([*(predicted or {}), *counted])
     )
     return CaseTraffic(record, lines, source)
 
@@ -104,13 +131,15 @@ def case_table(case: CaseTraffic) -> Table:
         columns += [Column(f"{case.source} B", "right"), Column("difference", "right")]
     rows = []
     for line in case.lines:
-        cells = [line.kernel, line.tensor, line.op, format_count(line.predicted_bytes)]
+        cells = [line.kernel, line.tensor, line.op, _known(line.predicted_bytes, format_count)]
         if line.counted_bytes is not None:
-            cells += [format_count(line.counted_bytes), _signed(line.counted_bytes - line.predicted_bytes)]
+            cells += [format_count(line.counted_bytes), _known(line.difference_bytes, _signed)]
         rows.append(tuple(cells))
     record = case.record
     told = record.status == "ok" or record.status_reason == PREDICTED_ONLY
     note = "" if told else f"{record.status}: {record.status_reason}"
+    if told and not case.lines:
+        note = NOT_PREDICTED
     return Table(_title(record), tuple(columns), tuple(rows), note)
 
 
@@ -119,7 +148,40 @@ def totals_tables(cases: Sequence[CaseTraffic]) -> tuple[Table, ...]:
     shapes: dict[str, list[CaseTraffic]] = {}
     for case in cases:
         shapes.setdefault(record_name(case.record).shape(), []).append(case)
-    return tuple(_totals(shape, group) for shape, group in shapes.items())
+    tables = []
+    for shape, group in shapes.items():
+        predicted = [case for case in group if case.predicted]
+        counted = [case for case in group if not case.predicted and case.source is not None]
+        if predicted:
+            tables.append(_totals(shape, predicted))
+        if counted:
+            tables.append(_counted_totals(shape, counted, _standard_bytes(group)))
+    return tuple(tables)
+
+
+def _counted_totals(shape: str, cases: Sequence[CaseTraffic], standard_bytes: int | None) -> Table:
+    """Totals of cases without a prediction."""
+    rows = []
+    for case in cases:
+        read, written = case.counted("read") or 0, case.counted("write") or 0
+        rows.append(
+            (
+                record_name(case.record).impl,
+                format_bytes(read),
+                format_bytes(written),
+                format_bytes(read + written),
+                _ratio(standard_bytes, read + written),
+            )
+        )
+    columns = (
+        Column("implementation"),
+        Column("read", "right"),
+        Column("written", "right"),
+        Column("total", "right"),
+        Column("std : it", "right"),
+    )
+    note = "std : it: standard attention's predicted bytes over the counted ones."
+    return Table(f"Counted, {shape}", columns, tuple(rows), note if standard_bytes is not None else "")
 
 
 def _totals(shape: str, cases: Sequence[CaseTraffic]) -> Table:
@@ -130,12 +192,12 @@ def _totals(shape: str, cases: Sequence[CaseTraffic]) -> Table:
         rows.append(
             (
                 record_name(case.record).impl,
-                format_bytes(case.total("read")),
-                format_bytes(case.total("write")),
-                format_bytes(case.total_bytes),
-                UNKNOWN if paper is None else format_bytes(paper),
-                UNKNOWN if standard is None else format_ratio(standard / case.total_bytes),
-                UNKNOWN if case.record.roofline_ms is None else format_ms(case.record.roofline_ms),
+                _known(case.total("read"), format_bytes),
+                _known(case.total("write"), format_bytes),
+                _known(case.total_bytes, format_bytes),
+                _known(paper, format_bytes),
+                _ratio(standard, case.total_bytes),
+                _known(case.record.roofline_ms, format_ms),
             )
         )
     columns = (
@@ -217,7 +279,16 @@ def _slices(record: Record) -> int:
 
 def _standard_bytes(cases: Sequence[CaseTraffic]) -> int | None:
     """Bytes of standard attention; of several tiles the best."""
-    return min((case.total_bytes for case in cases if case.record.impl == "standard"), default=None)
+    totals = [case.total_bytes for case in cases if case.record.impl == "standard"]
+    return min((total for total in totals if total is not None), default=None)
+
+
+def _ratio(standard_bytes: int | None, total_bytes: int | None) -> str:
+    return UNKNOWN if not standard_bytes or not total_bytes else format_ratio(standard_bytes / total_bytes)
+
+
+def _known(value: T | None, text: Callable[[T], str]) -> str:
+    return UNKNOWN if value is None else text(value)
 
 
 def _title(record: Record) -> str:

@@ -36,7 +36,8 @@ class RecordTable:
         constant = [names[0].facts[fact] for fact in FACTS if fact not in self._varying] if names else []
         impl = max([14, *(len(name.impl) for name in names)])
         shape = max([5, *(len(name.shape(self._varying)) for name in names)])
-        fixed = (8, 8, 8, 7, 11)
+        # A kernel of the user's has no model that its bytes could equal: they are shown.
+        fixed = (8, 8, 8, 8 if any(case.content for case in cases) else 7, 11)
         self._grouped = shape + impl + sum(fixed) + 1 + len(fixed) > WIDTH
         if self._grouped:
             shape = max([5, *(len(name.seq) for name in names)])
@@ -54,8 +55,8 @@ class RecordTable:
                 Column("outcome", width=outcome),
             ),
             note=(
-                "read, written: global bytes by the model. counted: the same by executing the kernel. "
-                "outcome: status and largest error against fp64."
+                "read, written: global bytes by the model. counted: the same by executing the kernel; "
+                "a sum where there is no model. outcome: status and largest error against fp64."
             ),
         )
 
@@ -106,6 +107,7 @@ def summary_tables(records: Sequence[Record]) -> tuple[Table, ...]:
             done,
             _global_bytes,
             lambda nbytes: format_bytes(int(nbytes)),
+            _counted_note(done),
         ),
         _beside_standard(
             "Time on the GPU (in brackets: standard attention's over this)",
@@ -138,7 +140,11 @@ def failures(records: Iterable[Record]) -> list[str]:
 
 
 def _beside_standard(
-    title: str, records: Sequence[Record], value: Callable[[Record], float | None], text: Callable[[float], str]
+    title: str,
+    records: Sequence[Record],
+    value: Callable[[Record], float | None],
+    text: Callable[[float], str],
+    note: str = "",
 ) -> Table:
     named: list[tuple[Record, Name]] = [(record, record_name(record)) for record in records]
     facts = varying(name for _, name in named)
@@ -155,6 +161,7 @@ def _beside_standard(
         title,
         (Column("seq"), *(Column(impl, "right") for impl in impls)),
         tuple((shape, *(_with_ratio(impl, row, text) for impl in impls)) for shape, row in best.items()),
+        note,
     )
 
 
@@ -171,21 +178,41 @@ def _bytes(nbytes: int | None) -> str:
 
 
 def _global_bytes(record: Record) -> float | None:
-    if record.global_read_bytes_model is None or record.global_write_bytes_model is None:
-        return None
-    return record.global_read_bytes_model + record.global_write_bytes_model
+    """By the model; counted for an implementation that has none."""
+    if _unpredicted(record):
+        return _sum(record.global_read_bytes_emulated, record.global_write_bytes_emulated)
+    return _sum(record.global_read_bytes_model, record.global_write_bytes_model)
+
+
+def _unpredicted(record: Record) -> bool:
+    return record.global_read_bytes_model is None and record.global_write_bytes_model is None
+
+
+def _counted_note(records: Sequence[Record]) -> str:
+    """Which implementations' bytes are no prediction."""
+    counted = (record for record in records if _unpredicted(record) and _global_bytes(record) is not None)
+    impls = dict.fromkeys(record.impl for record in counted)
+    return f"Counted, since there is no model: {', '.join(impls)}." if impls else ""
+
+
+def _sum(read: int | None, written: int | None) -> int | None:
+    return None if read is None or written is None else read + written
 
 
 def counted_as_predicted(record: Record) -> bool | None:
-    """Whether the global bytes that the emulator counted are the model's; None where it counted none."""
+    """Whether the global bytes that the emulator counted are the model's; None where one of them is not known."""
     counted = (record.global_read_bytes_emulated, record.global_write_bytes_emulated)
-    if counted == (None, None):
+    predicted = (record.global_read_bytes_model, record.global_write_bytes_model)
+    if (None, None) in (counted, predicted):
         return None
-    return counted == (record.global_read_bytes_model, record.global_write_bytes_model)
+    return counted == predicted
 
 
 def _counted(record: Record) -> str:
-    return {None: UNKNOWN, True: "= model", False: "differs"}[counted_as_predicted(record)]
+    as_predicted = counted_as_predicted(record)
+    if as_predicted is None:
+        return _bytes(_sum(record.global_read_bytes_emulated, record.global_write_bytes_emulated))
+    return "= model" if as_predicted else "differs"
 
 
 def _outcome(record: Record) -> str:

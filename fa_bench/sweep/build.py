@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from fa_bench.algorithms.base import Op, TensorBytes, Work
 from fa_bench.backends.base import BackendName, Counts, Level, Resources, RunResult, Samples, Verification
-from fa_bench.cases import Case, Tile
+from fa_bench.cases import Case
 from fa_bench.measure.statistics import quantile
 from fa_bench.model.flops import tflops
-from fa_bench.model.gpu import WARP_SIZE, Gpu
+from fa_bench.model.gpu import Gpu
 from fa_bench.model.occupancy import occupancy
 from fa_bench.records import Record, Source, Status, TensorTraffic
 from fa_bench.units import format_bytes, format_error, format_ms, format_si
@@ -95,8 +95,8 @@ def run_record(site: Site, case: Case, result: RunResult, prediction: Prediction
         columns |= _times(result.samples, prediction.flops_nominal)
     if result.counts is not None:
         columns |= _counted(result.counts, source_of(site.backend))
-    if result.resources is not None and case.tile is not None:
-        columns["blocks_per_sm"] = blocks_per_sm(case.tile, result.resources, site.gpu)
+    if result.resources is not None:
+        columns["blocks_per_sm"] = blocks_per_sm(result.resources, site.gpu)
     return Record(**columns, status=status, status_reason=reason)
 
 
@@ -119,11 +119,12 @@ def source_of(backend: BackendName) -> Source:
     return "emulated" if backend == "emulator" else "measured"
 
 
-def blocks_per_sm(tile: Tile, resources: Resources, gpu: Gpu) -> int:
-    """CTAs of the case's largest kernel that are resident on one SM."""
-    return occupancy(
-        gpu, threads=tile.num_warps * WARP_SIZE, smem_bytes=resources.smem_bytes, registers=resources.registers
-    ).blocks_per_sm
+def blocks_per_sm(resources: Resources, gpu: Gpu) -> int | None:
+    """CTAs of the case's largest kernel that are resident on one SM; None if its resources are not known."""
+    smem_bytes, registers = resources.smem_bytes, resources.registers
+    if smem_bytes is None or registers is None:
+        return None
+    return occupancy(gpu, threads=resources.threads, smem_bytes=smem_bytes, registers=registers).blocks_per_sm
 
 
 def timing_fault(case: Case, samples: Samples, prediction: Prediction, site: Site) -> str | None:
@@ -267,11 +268,11 @@ def _measured(result: RunResult) -> dict[str, Any]:
     if result.resources is not None:
         resources = result.resources
         columns |= {
-            "compile_ms": float(resources.compile_ms),
-            "nvrtc_version": resources.nvrtc_version,
-            "registers": int(resources.registers),
-            "smem_bytes": int(resources.smem_bytes),
-            "spill_bytes": int(resources.spill_bytes),
+            "compile_ms": _float(resources.compile_ms),
+            "nvrtc_version": resources.nvrtc_version or None,
+            "registers": _int(resources.registers),
+            "smem_bytes": _int(resources.smem_bytes),
+            "spill_bytes": _int(resources.spill_bytes),
         }
     if result.verification is not None:
         # An output that holds NaN has no error figure.

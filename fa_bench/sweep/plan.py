@@ -181,16 +181,11 @@ class PlanningBackend(Protocol):
 AlgorithmLookup = Callable[[str], Algorithm | None]
 
 
-def registered(impl: str) -> Algorithm | None:
-    """The algorithm room of ``impl``, None for an implementation that has none (NumPy, torch)."""
-    return algorithms.get(impl) if impl in algorithms.names() else None
-
-
 def plan(
     request: SweepRequest,
     backends: Sequence[PlanningBackend],
     gpu: Gpu,
-    algorithm_of: AlgorithmLookup = registered,
+    algorithm_of: AlgorithmLookup = algorithms.find,
 ) -> SweepPlan:
     """Turn axes into cases.
 
@@ -227,7 +222,8 @@ def plan(
     cases: dict[Case, PlannedCase] = {}
     for shape in request.shapes():
         for dtype, layout, impl in itertools.product(unique(request.dtypes), unique(request.layouts), impls):
-            bare = Case(impl, shape, dtype, layout=layout, seed=request.seed)
+            content = algorithms.content_of(impl)
+            bare = Case(impl, shape, dtype, layout=layout, seed=request.seed, content=content)
             backend = backend_of[impl]
             for planned in _planned(bare, algorithm_of(impl), request, gpu, backend, free[backend.name]):
                 cases.setdefault(planned.case, planned)
@@ -243,10 +239,10 @@ def _planned(
     free_bytes: int | None,
 ) -> Iterator[PlannedCase]:
     """The cells of one implementation at one shape: one per tile, or one if it has no tile."""
-    if algorithm is None or not algorithm.uses_tile:
+    if algorithm is None:
         yield _within_memory(bare, backend, free_bytes)
         return
-    for tile in _tiles(bare, algorithm, request, gpu):
+    for tile in _tiles(bare, algorithm, request, gpu) if algorithm.uses_tile else (None,):
         if isinstance(tile, Unsupported):
             yield PlannedCase(bare, backend.name, "unsupported", tile.message)
             continue

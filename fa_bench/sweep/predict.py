@@ -15,17 +15,21 @@ from fa_bench.sweep.build import Prediction
 def predict(case: Case, gpu: Gpu) -> Prediction:
     """What is known of ``case`` on ``gpu`` before it runs.
 
-    An implementation without an algorithm room (NumPy, torch), and a case for which no tile is legal, have nominal
-    FLOPs and compulsory bytes only: nothing says what they launch. Arithmetic intensity is nominal FLOPs over the
-    modelled dram bytes, so that it belongs to the same roofline as ``tflops``.
+    An implementation without an algorithm room (NumPy, torch) or without a traffic model (a kernel of the user's), and
+    a case for which no tile is legal, have nominal FLOPs and compulsory bytes only. Arithmetic intensity is nominal
+    FLOPs over the modelled dram bytes, so that it belongs to the same roofline as ``tflops``.
     """
     flops_nominal = nominal(case.shape, case.direction)
     compulsory = compulsory_read_bytes(case), compulsory_write_bytes(case)
-    if case.impl not in algorithms.names() or case.tile is None:
+    algorithm = algorithms.find(case.impl)
+    if algorithm is None:
         return Prediction(flops_nominal, *compulsory)
-    algorithm = algorithms.get(case.impl)
-    work = algorithm.work(case)
-    traffic = tuple(algorithm.traffic(case))
+    if algorithm.uses_tile and case.tile is None:
+        return Prediction(flops_nominal, *compulsory, impl_version=algorithm.version)
+    work, parts = algorithm.work(case), algorithm.traffic(case)
+    if work is None or parts is None:
+        return Prediction(flops_nominal, *compulsory, impl_version=algorithm.version)
+    traffic = tuple(parts)
     dram = dram_traffic(algorithm.program(case), traffic, gpu)
     bound = roofline(case, work, bytes_per_kernel(dram), gpu)
     return Prediction(

@@ -316,6 +316,23 @@ def test_modules_are_loaded_once_and_named_by_content(any_gpu: Gpu) -> None:
     assert cupy.loaded == {} and len(first) == 4
 
 
+def test_ptx_without_a_cubin_is_the_drivers_to_compile(any_gpu: Gpu) -> None:
+    def ptx_only(spec: KernelSpec, sm: str, *, major: int) -> CompiledKernel:
+        made = compiler(spec, sm, major=major)
+        return made if spec.entry == "empty" else CompiledKernel(spec.entry, "ptx", b"", None, None, None, "", None)
+
+    cupy = FakeCupy()
+    backend = make(cupy)
+    backend._compiler = ptx_only
+    result = backend.run(CASE, any_gpu)
+    assert {(Path(name).suffix, text) for name, text in cupy.loaded.items()} == {
+        (".ptx", "ptx"),
+        (".cubin", "cubin of empty"),
+    }
+    assert cupy.attributes == {"attend": SMEM}
+    assert result.resources is not None and result.resources.registers is None
+
+
 def test_short_cases_are_launch_bound(any_gpu: Gpu) -> None:
     cupy = FakeCupy()
     cupy.cuda.get_elapsed_time = lambda begin, end: 0.5 if cupy.last_kernel == "empty" else 1.0

@@ -17,7 +17,7 @@ from fa_bench.backends.emulator import EmulatorBackend
 from fa_bench.backends.programs import tensor_view
 from fa_bench.cases import AttentionShape, Case
 from fa_bench.compiler import CompiledKernel
-from fa_bench.errors import OutOfMemory, Unsupported
+from fa_bench.errors import DeviceUnavailable, OutOfMemory, Unsupported
 from fa_bench.model.gpu import Gpu
 from fa_bench.reference import attention_fp64, encode, make_inputs, verification_bytes
 
@@ -161,6 +161,46 @@ def test_large_cases_run_one_slice_per_class_and_multiply(any_gpu: Gpu, monkeypa
     assert counts.extra["attend"]["instructions_load_store"] == 4 * 5 * 2
     # Slices 4 ... 7 still hold poison and are not compared.
     assert result.verification is not None and result.verification.passed
+
+
+def test_tensors_are_in_the_programs_order(any_gpu: Gpu) -> None:
+    backend, ptx = make(CASE)
+    launch = ptx.launch
+
+    def backwards(*args: Any, **options: Any) -> Any:
+        counters = launch(*args, **options)
+        more = {"zeta": SimpleNamespace(read_sectors=1, write_sectors=0), "alpha": counters.tensors["Q"]}
+        counters.tensors = more | dict(reversed(counters.tensors.items()))
+        return counters
+
+    ptx.launch = backwards  # type: ignore[method-assign]
+    counts = backend.run(CASE, any_gpu).counts
+    assert counts is not None
+    # Q and O are the program's; what a module brings itself follows by name.
+    assert [part.tensor for part in counts.traffic["global"] if part.kernel == "attend"] == ["Q", "O", "alpha", "zeta"]
+
+
+def test_launches_that_are_not_ordered_by_slice_run_whole(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emulator, "ALL_SLICES_FMA", 0)
+    backend, ptx = make(CASE)
+    program = FakeAlgorithm().program(CASE)
+    # A buffer without heads, as a kernel of the user's may have.
+    flat = replace(program.buffers[-1], shape=(256,), strides=(1,))
+    launches = tuple(replace(launch, ctas_per_slice=0) for launch in program.launches)
+    monkeypatch.setattr(FakeAlgorithm, "program", lambda self, case: Program((*program.buffers[:-1], flat), launches))
+    result = backend.run(CASE, any_gpu)
+    assert [launch.ctas for launch in ptx.launches] == [None, None]
+    assert result.counts is not None and result.counts.fraction == 1.0
+    assert result.verification is not None and result.verification.passed
+
+
+def test_a_kernel_that_cannot_be_compiled_here_is_unsupported(any_gpu: Gpu) -> None:
+    def absent(spec: KernelSpec, sm: str) -> CompiledKernel:
+        raise DeviceUnavailable("There is no compiler here.")
+
+    backend = EmulatorBackend(compiler=absent, lookup=lambda name: FakeAlgorithm())  # type: ignore[arg-type, return-value]
+    with pytest.raises(Unsupported, match="There is no compiler here"):
+        backend.run(CASE, any_gpu)
 
 
 def test_check_can_run_all_slices(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,13 @@ def test_scalars_get_their_c_type() -> None:
         arguments(Launch(launch.kernel, (1, 1, 1), (1, 1, 1), 0, (Scalar("i32", 2**31),)), str)
 
 
+def test_every_c_type_has_its_width() -> None:
+    args = (Scalar("bool", 1), Scalar("u32", 2**32 - 1), Scalar("u64", 2**63), Scalar("f64", 0.1))
+    wrapped = arguments(Launch(KernelSpec("a.cu", "a"), (1, 1, 1), (32, 1, 1), 0, args), str)
+    assert [value.nbytes for value in wrapped] == [1, 4, 8, 8]
+    assert wrapped == [True, 2**32 - 1, 2**63, 0.1]
+
+
 def classes(case: Case) -> list[list[int]]:
     return alignment_classes(Program((*qkvo(case), row_vector("LSE", case, "output")), ()), case.shape)
 
@@ -97,3 +104,14 @@ def test_resources_are_of_the_kernel_with_most_shared_memory() -> None:
     )
     # b takes 900 + 200 = 1100 bytes; a, launched twice, was compiled once: spills 8, time 12 ms.
     assert (got.registers, got.smem_bytes, got.spill_bytes, got.compile_ms) == (90, 1100, 8, 12.0)
+    assert got.threads == 32
+
+
+def test_what_nobody_said_is_not_known() -> None:
+    ptx = CompiledKernel("a", "", b"", None, None, None, "", None)
+    launches = [Launch(KernelSpec(f"{name}.ptx", name), (1, 1, 1), (8, 4, 2), 64, ()) for name in "ab"]
+    got = resources(launches, [ptx, compiled("b", 40, 0, 8, 5.0)])
+    # Both take 64 bytes as far as is known; b has more registers.
+    assert (got.threads, got.registers, got.smem_bytes, got.spill_bytes, got.compile_ms) == (64, 40, 64, None, None)
+    got = resources(launches[:1], [ptx])
+    assert (got.registers, got.smem_bytes, got.nvrtc_version) == (None, None, "")

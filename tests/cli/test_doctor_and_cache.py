@@ -31,7 +31,8 @@ def test_doctor_looks_at_everything(cli: Callable, own_cache: Path) -> None:
     ran = cli("doctor", "--format", "json")
     subjects = [finding["subject"] for finding in json.loads(ran.out)]
     assert subjects == [
-        "Python", "CPU", "emulator", "NVRTC", "driver", "CuPy", "GPU", "ncu", "torch", "terminal", "cache",
+        "Python", "CPU", "emulator", "NVRTC", "shipped PTX", "driver", "CuPy", "GPU", "ncu", "torch", "terminal",
+        "cache",
     ]  # fmt: skip
     assert ran.code == 0, ran.out
 
@@ -117,6 +118,7 @@ def test_a_driver_asks_for_the_cuda_packages_of_its_major(monkeypatch: pytest.Mo
     [
         (("GPU", "NVRTC", "emulator"), "timed on the GPU"),
         (("NVRTC", "emulator"), "bytes are counted"),
+        (("shipped PTX", "emulator"), "bytes are counted"),
         (("emulator",), "NumPy and torch"),
     ],
 )
@@ -183,9 +185,10 @@ def test_kernels_without_a_compiler_is_exit_code_3(cli: Callable, monkeypatch: p
         raise DeviceUnavailable("The CUDA compiler NVRTC 13 or 12 is not installed.", hint="Install it.")
 
     monkeypatch.setattr(nvrtc, "load", absent)
-    ran = cli("kernels")
+    ran = cli("kernels", "--gpu", "rtx-4090")
     assert ran.code == 3
-    assert ran.err.startswith("Error: The CUDA compiler")
+    assert ran.err.startswith("Error: There is no compiler (NVRTC) here, and standard_scores for sm_89")
+    assert "Install it." in ran.err
 
 
 @needs_nvrtc

@@ -17,7 +17,8 @@ from fa_bench.config import AXES, preset_names
 DOCS = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^\$ fa-bench (.*)$", DOCS, flags=re.MULTILINE)
 #: They compile kernels, which takes NVRTC and a second or two each.
-COMPILING = ("kernels", "doctor")
+#: The examples of profile and diff run with those of docs/profile.md.
+COMPILING = ("kernels", "doctor", "profile", "diff")
 
 GROUP: Any = get_command(app)
 COMMANDS: dict[str, Any] = GROUP.commands
@@ -29,7 +30,9 @@ def section(command: str) -> str:
 
 
 def test_the_commands() -> None:
-    assert set(COMMANDS) == {"sweep", "io-model", "check", "gpus", "kernels", "doctor", "cache"}
+    assert set(COMMANDS) == {
+        *("sweep", "io-model", "check", "profile", "diff", "gpus", "kernels", "doctor", "cache"),
+    }
 
 
 @pytest.mark.parametrize("name", COMMANDS)

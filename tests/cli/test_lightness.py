@@ -27,7 +27,9 @@ def modules(*args: str) -> set[str]:
     return set(loaded)
 
 
-@pytest.mark.parametrize("args", [("--help",), ("--version",), ("sweep", "--help"), ("kernels", "--help")])
+@pytest.mark.parametrize(
+    "args", [("--help",), ("--version",), ("sweep", "--help"), ("kernels", "--help"), ("profile", "--help")]
+)
 def test_help_imports_nothing_heavy(args: tuple[str, ...]) -> None:
     assert not modules(*args) & {*HEAVY, "numpy"}
 

@@ -1,13 +1,17 @@
-"""Records to make tables of."""
+"""Records to make tables of; profiles are made in ``tests/profiling/made_profiles.py``."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fa_bench.records import Record
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "profiling"))
 
 
 @pytest.fixture

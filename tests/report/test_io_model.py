@@ -128,3 +128,44 @@ def test_every_field_of_the_document_is_documented(record: Callable) -> None:
     (case,) = made["cases"]
     for field in (*made, *case, *case["paper"], *case["traffic"][0]):
         assert f"`{field}`" in section, field
+
+
+def test_without_a_prediction_every_line_has_the_count_alone(record: Callable) -> None:
+    mine = case_traffic(record(impl="mine"), COUNTED)
+    assert [(line.predicted_bytes, line.counted_bytes, line.difference_bytes) for line in mine.lines] == [
+        (None, 2048, None),
+        (None, 1024, None),
+    ]
+    assert mine.equal and not mine.predicted
+    assert (mine.total("read"), mine.total_bytes, mine.counted("read"), mine.counted("write")) == (
+        None,
+        None,
+        2048,
+        1024,
+    )
+    table = case_table(mine)
+    assert table.rows[0] == ("k", "Q", "read", "-", "2,048", "-")
+    assert flat_rows([mine])[0]["predicted_bytes"] is None
+    made = document([mine])
+    assert made["equal"] is True
+    assert (made["cases"][0]["read_bytes"], made["cases"][0]["standard_ratio"]) == (None, None)
+
+
+def test_counted_totals_stand_in_a_table_of_their_own(record: Callable) -> None:
+    standard = case_traffic(record(impl="standard"), [row("S", "read", "model", 6144)])
+    mine = case_traffic(record(impl="mine"), COUNTED)
+    predicted, counted = totals_tables([standard, mine])
+    assert [cells[0] for cells in predicted.rows] == ["standard 64x64/1"]
+    # Standard's 6144 bytes over the 2048 + 1024 that were counted.
+    assert counted.rows == (("mine 64x64/1", "2 KiB", "1 KiB", "3 KiB", "2.00×"),)
+    assert counted.title.startswith("Counted, 1k")
+    (alone,) = totals_tables([mine])
+    assert (alone.rows[0][-1], alone.note) == ("-", "")
+
+
+def test_neither_predicted_nor_counted_says_so(record: Callable) -> None:
+    mine = case_traffic(record(impl="mine", status="skipped", status_reason=PREDICTED_ONLY), [])
+    assert case_table(mine).note == "It has no traffic model: its bytes can be counted, not predicted."
+    assert totals_tables([mine]) == ()
+    failed = case_traffic(record(impl="mine", status="oom", status_reason="Too large."), [])
+    assert case_table(failed).note == "oom: Too large."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -121,3 +122,23 @@ def test_summary_of_times_only_on_a_gpu(record: Callable) -> None:
 
 def test_a_summary_of_one_implementation_is_left_out(record: Callable) -> None:
     assert summary_tables([record()]) == ()
+
+
+UNPREDICTED = {"global_read_bytes_model": None, "global_write_bytes_model": None}
+
+
+def test_without_a_model_the_counted_bytes_are_shown(record: Callable) -> None:
+    mine = record(impl="mine", **UNPREDICTED)
+    assert counted_as_predicted(mine) is None
+    assert failures([mine]) == []
+    # 3 MiB read and 1 MiB written, as `record` counts them.
+    assert RecordTable([case()], "").row(mine)[2:6] == ("-", "-", "-", "4 MiB")
+    (table,) = summary_tables([record(impl="standard", case_id="a", global_read_bytes_model=7 * 2**20), mine])
+    assert table.rows == (("1k", "8 MiB", "4 MiB (2.00×)"),)
+    assert table.note == "Counted, since there is no model: mine."
+
+
+def test_the_column_has_room_for_counted_bytes_where_there_is_no_model() -> None:
+    for content, width in (("", 7), ("0123456789abcdef", 8)):
+        columns = RecordTable([dataclasses.replace(case(), content=content)], "").table.columns
+        assert next(column.width for column in columns if column.title == "counted") == width

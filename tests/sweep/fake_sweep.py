@@ -105,7 +105,7 @@ def good_result(backend: str, case: Case) -> RunResult:
         return RunResult(
             counts=Counts({"global": predict(case, GPU).traffic["global"]}, fraction=0.5),
             verification=verification,
-            resources=Resources("13.0", registers=128, smem_bytes=50_000, spill_bytes=0, compile_ms=12.5),
+            resources=Resources("13.0", threads=128, registers=128, smem_bytes=50_000, spill_bytes=0, compile_ms=12.5),
             mem_peak_bytes=4096,
             mem_source="allocator",
         )

@@ -143,7 +143,7 @@ def test_resources_give_the_blocks_per_sm() -> None:
     assert (record.registers, record.smem_bytes, record.spill_bytes, record.blocks_per_sm) == (128, 50_000, 0, 3)
     light = replace(
         good_result("emulator", CASE),
-        resources=Resources("13.0", registers=128, smem_bytes=0, spill_bytes=0, compile_ms=1.0),
+        resources=Resources("13.0", threads=128, registers=128, smem_bytes=0, spill_bytes=0, compile_ms=1.0),
     )
     assert run_record(site("emulator"), CASE, light, predict(CASE, GPU)).blocks_per_sm == 4
 

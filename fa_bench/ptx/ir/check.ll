@@ -80,16 +80,17 @@ quick:
   %q.sv = load i64, ptr %q.s, align 8
   %q.sn = add i64 %q.sv, %sec
   store i64 %q.sn, ptr %q.s, align 8
+  call void @site_count(ptr %sites, i64 %sec)
   %p.flags = getelementptr i8, ptr %site, i64 ${GlobalSite.FLAGS}
   %fl = load i32, ptr %p.flags, align 4
   ret i32 %fl
 slow:
-  %r = call i32 @global_slow(ptr %ctx, ptr %site, <32 x i64> %a, <32 x i64> %delta, i32 %mask, i32 %size, i64 %write)
+  %r = call i32 @global_slow(ptr %ctx, ptr %site, ptr %sites, <32 x i64> %a, <32 x i64> %delta, i32 %mask, i32 %size, i64 %write)
   ret i32 %r
 }
 
 ; The same access worked out in full, buffer by buffer, and remembered if it lies in one buffer.
-define internal i32 @global_slow(ptr %ctx, ptr %site, <32 x i64> %a, <32 x i64> %delta, i32 %mask, i32 %size, i64 %write) #1 {
+define internal i32 @global_slow(ptr %ctx, ptr %site, ptr %sites, <32 x i64> %a, <32 x i64> %delta, i32 %mask, i32 %size, i64 %write) #1 {
   %p.nb = getelementptr i8, ptr %ctx, i64 ${Context.NBUFFERS}
   %nb = load i32, ptr %p.nb, align 4
   %p.bufs = getelementptr i8, ptr %ctx, i64 ${Context.BUFFERS}
@@ -170,6 +171,7 @@ count:
   %c.sv = load i64, ptr %c.s, align 8
   %c.sn = add i64 %c.sv, %n.next
   store i64 %c.sn, ptr %c.s, align 8
+  call void @site_count(ptr %sites, i64 %n.next)
   %all = icmp eq i32 %members, %mask
   br i1 %all, label %remember, label %counted
 counted:
@@ -586,11 +588,12 @@ quick:
   %s = load i64, ptr %p.s, align 8
   %s.n = add i64 %s, 1
   store i64 %s.n, ptr %p.s, align 8
+  call void @site_count(ptr %sites, i64 1)
   ret ptr %there
 slow:
   %one = insertelement <32 x i64> poison, i64 %a, i64 0
   %all = shufflevector <32 x i64> %one, <32 x i64> poison, <32 x i32> zeroinitializer
-  %f = call i32 @global_slow(ptr %ctx, ptr %sites, <32 x i64> %all, <32 x i64> zeroinitializer, i32 %mask, i32 %size, i64 0)
+  %f = call i32 @global_slow(ptr %ctx, ptr %sites, ptr %sites, <32 x i64> %all, <32 x i64> zeroinitializer, i32 %mask, i32 %size, i64 0)
   %ok = icmp ne i32 %f, 0
   br i1 %ok, label %good, label %bad
 good:
@@ -608,4 +611,17 @@ define internal i32 @global_count(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask
 define internal i32 @shared_count(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size) #3 {
   %flags = call i32 @shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size)
   ret i32 %flags
+}
+
+; @site_count(sites, sectors): the instruction's own count.
+define internal void @site_count(ptr %sites, i64 %n) #3 {
+  %p.r = getelementptr i8, ptr %sites, i64 ${GlobalSite.REQUESTS}
+  %r = load i64, ptr %p.r, align 8
+  %r.n = add i64 %r, 1
+  store i64 %r.n, ptr %p.r, align 8
+  %p.s = getelementptr i8, ptr %sites, i64 ${GlobalSite.TOTAL}
+  %s = load i64, ptr %p.s, align 8
+  %s.n = add i64 %s, %n
+  store i64 %s.n, ptr %p.s, align 8
+  ret void
 }
