@@ -17,7 +17,8 @@ def record(**fields: Any) -> Record:
     known: dict[str, Any] = {
         "run_id": "r", "case_id": "c", "timestamp": "2026-01-01T00:00:00+00:00", "impl": "flash2",
         "backend": "emulator", "device": "a, \"CPU\"", "dtype": "fp16", "direction": "fwd",
-        "layout": "bhsd", "batch": 1, "heads_q": 1, "heads_kv": 1, "seq_q": 1024, "seq_kv": 1024, "head_dim": 64, "causal": True,
+        "layout": "bhsd", "batch": 1, "heads_q": 1, "heads_kv": 1, "seq_q": 1024, "seq_kv": 1024, "head_dim": 64,
+        "causal": True,
         "seed": 0, "status": "skipped",
         "status_reason": "too large",
     }  # fmt: skip
