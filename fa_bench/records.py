@@ -274,6 +274,11 @@ class CsvTable(Generic[Row]):
             object.__setattr__(row, column.name, column.checked(getattr(row, column.name)))
 
     @property
+    def kinds(self) -> dict[str, type]:
+        """Column name -> Python type of its values; any of them may be None where the row type says so."""
+        return {column.name: column.kind for column in self._columns}
+
+    @property
     def header(self) -> str:
         """The first line of the file, with its line end."""
         return _csv_line(self.columns)
