@@ -94,6 +94,13 @@ class Flow:
         """The block's instructions."""
         return self.kernel.instructions[block.start : block.stop]
 
+    def varies(self, instruction: Instruction) -> bool:
+        """Whether the result differs between lanes although all sources are the same.
+
+        A generic load is one of these only where there is local memory, of which each lane has its own.
+        """
+        return instruction.row.lane_varying and (instruction.row.name != "ld" or self.kernel.local_bytes > 0)
+
     def kind(self, name: str) -> Kind:
         """Kind of register ``name``; one that is never written holds zero in every lane."""
         return self.kinds.get(name, Kind.UNIFORM)
@@ -176,7 +183,7 @@ class Flow:
                 for instruction in self.instructions(block):
                     if not instruction.written():
                         continue
-                    kind = result_kind(instruction, kinds, self.one_dimensional)
+                    kind = result_kind(instruction, kinds, self.one_dimensional, self.varies(instruction))
                     for register in instruction.written():
                         new = kind
                         if block.index in diverged and register.name in self.crossing:
@@ -218,13 +225,13 @@ class Flow:
         return first | second
 
 
-def result_kind(instruction: Instruction, kinds: dict[str, Kind], one_dimensional: bool) -> Kind:
-    """Kind of the value that ``instruction`` produces, given its sources' kinds."""
+def result_kind(instruction: Instruction, kinds: dict[str, Kind], one_dimensional: bool, varies: bool) -> Kind:
+    """Kind of the value that ``instruction`` produces, given its sources' kinds; ``varies`` is :meth:`Flow.varies`."""
     sources = [_operand_kind(o, kinds, one_dimensional) for o in instruction.operands[1:]]
     if instruction.row.carry.startswith("in"):
         sources.append(kinds.get(CARRY, Kind.UNIFORM))
     op = instruction.row.op
-    if instruction.row.lane_varying:
+    if varies:
         return Kind.VARYING
     if instruction.guard is not None:
         guard = kinds.get(instruction.guard.name)

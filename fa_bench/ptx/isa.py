@@ -9,6 +9,7 @@ Source of all forms: NVIDIA, "Parallel Thread Execution ISA", sections named aft
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,6 +46,7 @@ class Form:
     modifiers: frozenset[str]
 
 
+@functools.lru_cache(maxsize=4096)
 def match(opcode: str) -> Form | None:
     """Find the row that covers ``opcode`` (e.g. ``mul.wide.s32``), or None."""
     parts = _usual(opcode.split("."))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Final
 
-from fa_bench.ptx.isa_row import ROUNDING, Row, Table
+from fa_bench.ptx.isa_row import Row, Table
 
 _F8: Final = ("e4m3", "e5m2")
 _I8: Final = ("s8", "u8")
@@ -64,7 +64,7 @@ def _wmma(table: Table) -> None:
         ("wmma.mma", half, _WMMA_SHAPES, ()),
         ("wmma.mma.int", integer, _WMMA_SHAPES, ("satfinite",)),
         ("wmma.mma.tf32", _TF32, ("m16n16k8",), ()),
-        ("wmma.mma.f64", _DOUBLE, ("m8n8k4",), ROUNDING),
+        ("wmma.mma.f64", _DOUBLE, ("m8n8k4",), ("rn",)),
     ):
         table.add(name, op, "tensor", _types(signatures), "d,a,b,c", (*_LAYOUTS, *more), lane_varying=True,
             signatures=signatures, choose=(shapes,))  # fmt: skip

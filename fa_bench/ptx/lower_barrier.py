@@ -9,7 +9,7 @@ from fa_bench.ptx.emitter import Emitter, Value
 from fa_bench.ptx.isa import UnsupportedInstruction
 from fa_bench.ptx.layout import FLAG_OK, LANES, SHARED_WINDOW, Context
 from fa_bench.ptx.lower_arith import lowers
-from fa_bench.ptx.lower_memory import address, fault_unless
+from fa_bench.ptx.lower_memory import address, fault_unless, first_active
 from fa_bench.ptx.program import Instruction, Operand
 
 #: Bits of an mbarrier's word: below are the counts, from here on stands the phase.
@@ -129,8 +129,7 @@ def _test_wait(e: Emitter, i: Instruction) -> None:
     parity = i.row.name.endswith("parity")
     asked = e.read(i.operands[2], "i32" if parity else "i64")
     if where.uniform and asked.uniform:
-        lane = e.let(f"and i32 {e.let(f'call i32 @llvm.cttz.i32(i32 {mask}, i1 false)')}, {LANES - 1}")
-        word = Value(e.let(f"extractelement {word.typed}, i32 {lane}"), "i64", True)
+        word = first_active(e, word)
     phase = e.op("lshr {0}, {n1}", word, e.literal(_PHASE_SHIFT, "i64"))
     if parity:
         low = e.op("and {0}, {n1}", e.convert("trunc", phase, "i32"), e.literal(1, "i32"))

@@ -7,7 +7,7 @@ from typing import Final
 from fa_bench.ptx.emitter import Emitter, Value
 from fa_bench.ptx.layout import LANES, Context
 from fa_bench.ptx.lower_arith import lowers
-from fa_bench.ptx.lower_memory import fault_unless, items_of, shared_offset, site
+from fa_bench.ptx.lower_memory import fault_unless, first_active, items_of, shared_offset, site
 from fa_bench.ptx.program import Instruction, Pair
 
 _V32: Final = f"<{LANES} x i32>"
@@ -111,8 +111,7 @@ def _redux(e: Emitter, i: Instruction) -> None:
     call = f"call {_V32} @{name}({e.vector(value).typed}, {e.vector(members).typed}, i32 {mask})"
     result = Value(e.let(call), "i32", False)
     if value.uniform and members.uniform:
-        lane = e.let(f"and i32 {e.let(f'call i32 @llvm.cttz.i32(i32 {mask}, i1 false)')}, {LANES - 1}")
-        result = Value(e.let(f"extractelement {result.typed}, i32 {lane}"), "i32", True)
+        result = first_active(e, result)
     e.write(i.operands[0], result)
 
 

@@ -261,7 +261,7 @@ def _wmma(e: Emitter, i: Instruction) -> None:
     depth = int(shape.rsplit("k", 1)[1])
     d, a, b, c = (items_of(operand) for operand in i.operands)
     each = per_register(types[1])
-    if any(i.has(mode) for mode in ("rz", "rm", "rp")) or i.guard is not None:
+    if i.guard is not None:
         raise UnsupportedInstruction(i.text, i.line)
     if shape == "m8n8k4":
         if (len(a), len(b), len(c), len(d)) != (1, 1, 2, 2):

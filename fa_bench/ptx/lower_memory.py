@@ -92,8 +92,17 @@ def _load(e: Emitter, i: Instruction) -> None:
         flags = e.let(f"call i32 @{name}(ptr %ctx, ptr {place}, {where.typed}, i32 {e.guard_mask()}, ptr {buffer})")
         fault_unless(e, e.let(f"icmp ne i32 {flags}, 0"))
         values = unpacked(e, buffer, elem, len(items), quad)
+    if i.has("acquire"):
+        e.emit("fence acquire")
     for target, value in zip(items, values, strict=True):
         e.write(target, widened(e, i, target, value))
+
+
+def first_active(e: Emitter, value: Value) -> Value:
+    """A vector's element in the first lane that executes the instruction: what all of them have."""
+    lane = e.let(f"call i32 @llvm.cttz.i32(i32 {e.guard_mask()}, i1 false)")
+    lane = e.let(f"and i32 {lane}, {LANES - 1}")
+    return Value(e.let(f"extractelement {value.typed}, i32 {lane}"), value.elem, True)
 
 
 def unpacked(e: Emitter, buffer: str, elem: str, count: int, quad: bool) -> list[Value]:
@@ -149,6 +158,8 @@ def packed(e: Emitter, i: Instruction, items: tuple[Operand, ...]) -> tuple[str,
 @lowers("st.global", "st.shared")
 def _store(e: Emitter, i: Instruction) -> None:
     space = i.row.op.removeprefix("st.")
+    if i.has("release"):
+        e.emit("fence release")
     where = e.vector(address(e, i.operands[0], "i64" if space == "global" else "i32"))
     buffer, size = packed(e, i, items_of(i.operands[1]))
     place = site(e, space)

@@ -16,7 +16,17 @@ from fa_bench.ptx.layout import (
     Context,
 )
 from fa_bench.ptx.lower_arith import lowers
-from fa_bench.ptx.lower_memory import address, fault_unless, items_of, packed, site, transfer, unpacked, widened
+from fa_bench.ptx.lower_memory import (
+    address,
+    fault_unless,
+    first_active,
+    items_of,
+    packed,
+    site,
+    transfer,
+    unpacked,
+    widened,
+)
 from fa_bench.ptx.program import Instruction
 
 #: Constant memory and parameters: fields of the context with their address and size, and their window.
@@ -72,6 +82,10 @@ def _load(e: Emitter, i: Instruction) -> None:
         e.runtime.add(f"ld_{space}_{size}")
         e.emit(f"call void @gather_{size}(<{LANES} x i64> {places}, i32 {e.guard_mask()}, i32 {flags}, ptr {buffer})")
         values = unpacked(e, buffer, elem, len(items), False)
+        if where.uniform and not e.flow.varies(i):
+            values = [first_active(e, value) for value in values]
+    if i.has("acquire"):
+        e.emit("fence acquire")
     for target, value in zip(items, values, strict=True):
         e.write(target, widened(e, i, target, value))
 
@@ -95,6 +109,8 @@ def _bank_place(e: Emitter, i: Instruction, space: str, where: Value, size: int)
 @lowers("st", "st.local")
 def _store(e: Emitter, i: Instruction) -> None:
     space = _space(i)
+    if i.has("release"):
+        e.emit("fence release")
     buffer, size = packed(e, i, items_of(i.operands[1]))
     places, flags = resolved(e, space, address(e, i.operands[0], "i64"), size, Buffers.WRITE)
     e.runtime.add(f"st_{space}_{size}")

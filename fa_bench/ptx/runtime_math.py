@@ -6,8 +6,8 @@ import math
 import struct
 from typing import Final
 
-from fa_bench.ptx.emitter import float_literal
 from fa_bench.ptx.layout import Context
+from fa_bench.ptx.literals import float_literal
 
 
 def _f32(number: float) -> str:

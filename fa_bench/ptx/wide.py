@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from fa_bench.ptx.emitter import BITS, ELEMENT, Emitter, Value, constant, literal_of
+from fa_bench.ptx.emitter import ELEMENT, Emitter, Value
 from fa_bench.ptx.layout import LANES
+from fa_bench.ptx.literals import BITS, constant, literal_of
 from fa_bench.ptx.program import Operand
 
 #: Packed types -> element type and elements per register.

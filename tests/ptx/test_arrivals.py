@@ -91,7 +91,7 @@ def test_votes_in_a_loop(engine):
 
 def test_too_few_arrivals_are_a_deadlock(engine):
     body = "setp.eq.u32 %p0, %r1, 1;\n@%p0 bra WAIT;\nbar.arrive 1, 96;\nbra DONE;\nWAIT:\nbar.sync 1, 96;\nDONE:"
-    with pytest.raises(KernelFault, match="warp 1 waits at barrier 1.*64 of 96 threads arrived"):
+    with pytest.raises(KernelFault, match=r"warp 1 waits at barrier 1.*64 of 96 threads arrived"):
         run(engine, body, 64)
 
 

@@ -85,7 +85,8 @@ def run(engine, word: str, space: str, operation: str, rows):
     target = "%d, " if word == "atom" else ""
     fetch = "" if inside else f"cvt.u32.u64 %r1, %rd2;\nld.shared.b{width} %v0, [%r1];\nst.global.b{width} [%rd0], %v0;"
     body = (
-        "mov.u32 %r0, %tid.x;\nld.param.u64 %rd0, [table];\nmad.wide.u32 %rd0, %r0, 8, %rd0;\nld.param.u64 %rd1, [old];\n"
+        "mov.u32 %r0, %tid.x;\nld.param.u64 %rd0, [table];\nmad.wide.u32 %rd0, %r0, 8, %rd0;\n"
+        "ld.param.u64 %rd1, [old];\n"
         f"mad.wide.u32 %rd1, %r0, 8, %rd1;\nmov.b{width} %d, 0;\n{loads}{setup}\n"
         f"{spelled} {target}[%rd2], {', '.join(names)};\n{fetch}\nst.global.b{width} [%rd1], %d;"
     )
@@ -181,7 +182,10 @@ def test_sectors_of_scattered_atomics(engine):
     memory = Memory()
     words = memory.allocate("words", 4096).view(np.uint32)
     words[:] = 0
-    body = "mov.u32 %r0, %tid.x;\nld.param.u64 %rd0, [words];\nmad.wide.u32 %rd0, %r0, 128, %rd0;\nred.global.add.u32 [%rd0], %r0;"
+    body = (
+        "mov.u32 %r0, %tid.x;\nld.param.u64 %rd0, [words];\nmad.wide.u32 %rd0, %r0, 128, %rd0;\n"
+        "red.global.add.u32 [%rd0], %r0;"
+    )
     text = engine.wrap(body, ".param .u64 words")
     counters = engine.launch(text, memory=memory, args=[np.uint64(memory.address("words"))])
     assert words[::32].tolist() == list(range(32))
@@ -190,7 +194,7 @@ def test_sectors_of_scattered_atomics(engine):
 
 
 def test_conflicts_of_shared_atomics(engine):
-    """Even and odd words of two banks: lanes 0 to 15 ask for words 32 k of bank 0, the others for 32 k + 1 of bank 1."""
+    """Lanes 0 to 15 ask for words 32 k of bank 0, the others for words 32 k + 1 of bank 1: 16 wavefronts."""
     memory = Memory()
     body = (
         "mov.u32 %r0, %tid.x;\nand.b32 %r1, %r0, 15;\nshl.b32 %r1, %r1, 7;\nshr.u32 %r2, %r0, 4;\n"

@@ -70,7 +70,8 @@ def test_functions_call_functions(engine):
 def test_labels_and_early_returns_of_a_function(engine):
     """The lanes below 8 leave by a first return; both calls have their own label SMALL."""
     clip = (
-        ".func (.param .b32 result) clip(.param .b32 a)\n{\n.reg .b32 %r<3>;\n.reg .pred %p<2>;\nld.param.u32 %r1, [a];\n"
+        ".func (.param .b32 result) clip(.param .b32 a)\n{\n.reg .b32 %r<3>;\n.reg .pred %p<2>;\n"
+        "ld.param.u32 %r1, [a];\n"
         "setp.lt.u32 %p1, %r1, 8;\n@%p1 bra SMALL;\nmov.u32 %r1, 8;\nst.param.b32 [result], %r1;\nret;\nSMALL:\n"
         "add.u32 %r1, %r1, 100;\nst.param.b32 [result], %r1;\nret;\n}\n"
     )

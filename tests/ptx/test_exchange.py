@@ -81,7 +81,7 @@ def test_movmatrix_transposes(engine):
 @pytest.mark.parametrize("trans", [False, True])
 @pytest.mark.parametrize("generic", [False, True])
 def test_stmatrix(engine, matrices, trans, generic):
-    """Element (r, c) of matrix m is 64 m + 8 r + c; row r lies where lane 8 m + r points to, at (31 - that lane) * 16."""
+    """Element (r, c) of matrix m is 64 m + 8 r + c; its row lies where lane 8 m + r points to, at 16 (31 - lane)."""
     memory = Memory()
     out = memory.allocate("out", 512).view(np.uint16)
     values = [f"%r{8 + m}" for m in range(matrices)]
@@ -97,9 +97,11 @@ def test_stmatrix(engine, matrices, trans, generic):
     where = "cvt.u64.u32 %rd1, %r1;\ncvta.shared.u64 %rd1, %rd1;\n" if generic else ""
     spelled = f"stmatrix.sync.aligned.m8n8.x{matrices}{'.trans' if trans else ''}{'' if generic else '.shared'}.b16"
     body = (
-        "mov.u32 %r0, %tid.x;\nsub.u32 %r1, 31, %r0;\nshl.b32 %r1, %r1, 4;\nand.b32 %r2, %r0, 3;\nshl.b32 %r2, %r2, 1;\n"
+        "mov.u32 %r0, %tid.x;\nsub.u32 %r1, 31, %r0;\nshl.b32 %r1, %r1, 4;\nand.b32 %r2, %r0, 3;\n"
+        "shl.b32 %r2, %r2, 1;\n"
         f"shr.u32 %r3, %r0, 2;\n{fill}{where}{spelled} [{'%rd1' if generic else '%r1'}], {{{', '.join(values)}}};\n"
-        "bar.sync 0;\nshl.b32 %r4, %r0, 4;\nld.shared.v4.b32 {%r8, %r9, %r10, %r11}, [%r4];\nld.param.u64 %rd0, [out];\n"
+        "bar.sync 0;\nshl.b32 %r4, %r0, 4;\nld.shared.v4.b32 {%r8, %r9, %r10, %r11}, [%r4];\n"
+        "ld.param.u64 %rd0, [out];\n"
         "mad.wide.u32 %rd0, %r0, 16, %rd0;\nst.global.v4.b32 [%rd0], {%r8, %r9, %r10, %r11};"
     )
     counters = engine.launch(

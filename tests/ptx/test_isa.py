@@ -56,21 +56,37 @@ def test_match(opcode, name, types, modifiers):
 
 
 @pytest.mark.parametrize(
+    "opcode, same",
+    [
+        # Several spellings of one form.
+        ("ld.volatile.global.u32", "ld.global.volatile.u32"),
+        ("ld.acquire.gpu.shared::cta.v2.u32", "ld.shared.acquire.gpu.v2.u32"),
+        ("bar.cta.red.popc.u32", "bar.red.popc.u32"),
+        ("ld.param::entry.u64", "ld.param.u64"),
+        ("mbarrier.arrive.shared::cta.b64", "mbarrier.arrive.shared.b64"),
+    ],
+)
+def test_spellings(opcode, same):
+    assert match(opcode) is not None
+    assert match(opcode) == match(same)
+
+
+@pytest.mark.parametrize(
     "opcode",
     [
-        "add", "add.s32.s32.wide", "bar", "x",
-        # Modifiers that do not go together, are missing or belong to another form.
-        "add.rn.rz.f64", "add.sat.u32", "fma.f32", "div.f32", "fma.rn.sat.relu.f16", "rcp.approx.f64", "mad.lo.sat.s32",
-        "cvt.f16.bf16", "cvt.f16.f32", "cvt.rn.f32.f16", "cvt.rn.e4m3x2.f32", "cvt.rna.relu.tf32.f32", "cvt.rs.f16x2.f32",
-        "setp.f32", "setp.lo.f32", "setp.eq.ne.s32", "set.eq.s16.f32", "prmt.b32.f4e.b4e", "ld.global.v2.v4.u32",
-        # Shapes and types that do not exist together.
-        "mma.sync.aligned.m16n8k16.row.row.f32.f16.f16.f32", "mma.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32",
-        "mma.sync.aligned.m16n8k8.row.col.satfinite.f32.f16.f16.f32", "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32",
-        "wmma.load.a.sync.aligned.m16n16k16.f16", "wmma.mma.sync.aligned.row.col.m16n16k8.f32.f32",
-        # Hopper's and Blackwell's own.
-        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "cp.async.bulk.shared::cluster.global", "tcgen05.mma",
-        "elect.sync", "setmaxnreg.inc.sync.aligned.u32", "mapa.u64", "griddepcontrol.wait", "barrier.cluster.arrive",
-    ],  # fmt: skip
-)
+        "add", "add.f128", "add.s32.s32.wide", "add.sat.u32", "cvt.f16.bf16", "bar", "x",
+        # exactly one of a group
+        "atom.global.u32", "atom.add.min.u32", "atom.add.f16", "setp.f32", "setp.lt.gt.f32", "ld.global.ca.cg.u32",
+        "mad.rn.rz.f64", "cvta.u64", "ldmatrix.sync.aligned.m8n8.shared.b16",
+        # no modifier twice, no type of another form
+        "ld.global.global.u32", "add.ftz.ftz.f32", "min.relu.u32", "bar.red.popc.pred", "atom.exch.f32",
+        # vectors up to 128 bits, in global memory up to 256
+        "ld.shared.v4.u64", "ld.global.v8.u64", "st.local.v4.f64",
+        # later hardware
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "cp.async.bulk.shared::cluster.global", "mapa.u64",
+        "mbarrier.try_wait.shared.b64", "setmaxnreg.inc.sync.aligned.u32", "elect.sync", "ld.shared::cluster.u32",
+        "red.async.global.add.u32", "griddepcontrol.wait", "barrier.cluster.arrive",
+    ],
+)  # fmt: skip
 def test_no_match(opcode):
     assert match(opcode) is None

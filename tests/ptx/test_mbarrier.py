@@ -8,13 +8,14 @@ from fa_bench.ptx.memory import Memory
 
 
 def run(engine, body: str, threads: int = 32, declarations: str = "") -> list[int]:
-    """out[thread] = %r9; the thread is in %r0, its warp in %r1; barriers at 0 and 8 of shared memory, data from 64 on."""
+    """out[thread] = %r9; the thread is in %r0, its warp in %r1; mbarriers lie at 0 and 8 of shared memory, data at 64."""
     memory = Memory()
     source = memory.allocate("in", 4 * threads).view(np.uint32)
     source[:] = np.arange(1000, 1000 + threads)
     out = memory.allocate("out", 4 * threads).view(np.uint32)
     text = engine.wrap(
-        "mov.u32 %r0, %tid.x;\nshr.u32 %r1, %r0, 5;\nsetp.eq.u32 %p7, %r0, 0;\nmov.u32 %r9, 0;\nld.param.u64 %rd8, [in];\n"
+        "mov.u32 %r0, %tid.x;\nshr.u32 %r1, %r0, 5;\nsetp.eq.u32 %p7, %r0, 0;\nmov.u32 %r9, 0;\n"
+        "ld.param.u64 %rd8, [in];\n"
         f"mad.wide.u32 %rd8, %r0, 4, %rd8;\n{body}\nld.param.u64 %rd9, [out];\nmad.wide.u32 %rd9, %r0, 4, %rd9;\n"
         "st.global.u32 [%rd9], %r9;",
         ".param .u64 in, .param .u64 out",
@@ -34,7 +35,7 @@ INIT = "@%p7 mbarrier.init.shared.b64 [0], {count};\nbar.sync 0;\n"
 
 
 def test_pending_counts_of_the_states(engine):
-    """An arrival returns the state from before: 40 arrivals are pending for lane 0, 39 for lane 1, ... 9 for lane 31."""
+    """An arrival returns the state from before: lane 0 finds 40 pending arrivals, lane 1 finds 39, ... lane 31 nine."""
     body = INIT.format(count=40) + "mbarrier.arrive.shared.b64 %rd0, [0];\nmbarrier.pending_count.b64 %r9, %rd0;"
     assert run(engine, body) == [40 - lane for lane in range(32)]
 
@@ -42,7 +43,8 @@ def test_pending_counts_of_the_states(engine):
 def test_a_phase_completes_with_its_last_arrival(engine):
     """33 arrivals: after 32 the phase of the first state is not complete, after one more it is."""
     body = INIT.format(count=33) + (
-        "mbarrier.arrive.shared.b64 %rd0, [0];\nmbarrier.test_wait.shared.b64 %p0, [0], %rd0;\nselp.u32 %r9, 1, 0, %p0;\n"
+        "mbarrier.arrive.shared.b64 %rd0, [0];\nmbarrier.test_wait.shared.b64 %p0, [0], %rd0;\n"
+        "selp.u32 %r9, 1, 0, %p0;\n"
         "@%p7 mbarrier.arrive.shared.b64 %rd1, [0];\nmbarrier.test_wait.shared.b64 %p0, [0], %rd0;\n"
         "selp.u32 %r2, 2, 0, %p0;\nor.b32 %r9, %r9, %r2;"
     )
@@ -96,7 +98,7 @@ def test_generic_addresses_and_spelled_out_semantics(engine):
 
 
 def test_warps_wait_for_each_other(engine):
-    """Warp w stores behind an arrival; each warp spins until all four have arrived, then reads the opposite thread's."""
+    """Each warp stores, arrives and spins until all four have arrived; then it reads the opposite thread's word."""
     body = INIT.format(count=128) + (
         "shl.b32 %r2, %r0, 2;\nst.shared.u32 [%r2+64], %r0;\nmbarrier.arrive.shared.b64 %rd0, [0];\nWAIT:\n"
         "mbarrier.test_wait.shared.b64 %p0, [0], %rd0;\n@!%p0 bra WAIT;\nsub.u32 %r2, 508, %r2;\n"

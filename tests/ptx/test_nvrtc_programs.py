@@ -186,7 +186,7 @@ def test_atomics(sm, jobs):
     arrays["u"][5] = 0xFFFFFFFF
     found, counters = launch(load(ATOMICS, sm), "atomics", arrays, grid=64, jobs=jobs)
     u = found["u"]
-    # inc counts 0 ... 6 and again: 4096 mod 7 = 1; dec from 0 counts 5, 4 ... 0 and again: after 4096 mod 6 = 4 it is 2.
+    # inc counts 0 ... 6 and again: 4096 mod 7 = 1; dec from 0 counts 5, 4 ... 0 and again: 4096 mod 6 = 4 is 2.
     assert u[:6].tolist() == [0xFFFFFFFF, 1, 2, 0, 189, 0xFFFFFF00]
     # Exactly one thread found the zero, and its number is what all others saw.
     winner = int(u[6])
@@ -409,3 +409,83 @@ def test_pointers_into_different_spaces(sm, engine):
     assert set(out[192:].tolist()) == {4 * 22 + 2 + 1}
     # Each of the two warps reads one sector of `in`; local memory is no traffic.
     assert counters.tensors["in"].read_requests == counters.tensors["in"].read_sectors == 2
+
+
+GRID = """
+struct Settings { float weights[8]; int n; };
+extern "C" __global__ void settings(float* out, const __grid_constant__ Settings s, Settings copy, int k) {
+    int t = threadIdx.x;
+    out[t] = s.weights[t & 7] * s.n + copy.weights[(t * k) & 7];
+    const float* p = t & 1 ? s.weights : out;
+    __syncthreads();
+    out[64 + t] = p[2];
+}
+"""
+
+
+@pytest.mark.parametrize("engine", ["jit", "interpreter"])
+@pytest.mark.parametrize(
+    "sm", ["sm_80", *(pytest.param(sm, marks=pytest.mark.slow) for sm in ("sm_75", "sm_90", "sm_100"))]
+)
+def test_parameters_are_indexed_and_pointed_to(sm, engine):
+    """A structure by value, indexed by the lane; a generic pointer into the parameters beside one into global memory."""
+    content = np.arange(9, dtype=np.float32)
+    content.view(np.int32)[8] = 3
+    structure = content.view(np.dtype((np.void, 36)))[0]
+    args = {"out": np.zeros(128, np.float32), "s": structure, "copy": structure, "k": np.int32(5)}
+    found, _ = launch(load(GRID, sm), "settings", args, engine=engine)
+    t = np.arange(64)
+    first = (t & 7) * 3 + (t * 5 & 7)
+    assert found["out"][:64].tolist() == first.tolist()
+    assert found["out"][64:].tolist() == np.where(t & 1, 2, first[2]).tolist()
+
+
+PIPE = """
+extern "C" __global__ void pipe(float* out, const float* in) {
+    __shared__ float s[64];
+    __shared__ unsigned long long barrier;
+    int t = threadIdx.x;
+    unsigned b = __cvta_generic_to_shared(&barrier), a = __cvta_generic_to_shared(&s[t]);
+    if (t == 0) asm volatile("mbarrier.init.shared.b64 [%0], 64;" :: "r"(b));
+    __syncthreads();
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(a), "l"(__cvta_generic_to_global(in + t)));
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" :: "r"(b));
+    asm volatile("{\n.reg .pred p;\nWAIT:\nmbarrier.test_wait.parity.shared.b64 p, [%0], 0;\n@p bra DONE;\nbra WAIT;\n"
+                 "DONE:\n}" :: "r"(b) : "memory");
+    out[t] = s[63 - t];
+}
+"""
+
+
+@pytest.mark.parametrize("engine", ["jit", "interpreter"])
+@pytest.mark.parametrize("sm", ["sm_80", *(pytest.param(sm, marks=pytest.mark.slow) for sm in ("sm_90", "sm_100"))])
+def test_asynchronous_copies_signal_an_mbarrier(sm, engine):
+    """Each thread waits for the copies of all 64, which two warps made."""
+    values = np.arange(64, dtype=np.float32)
+    found, _ = launch(load(PIPE, sm), "pipe", {"out": np.zeros(64, np.float32), "in": values}, engine=engine)
+    assert found["out"].tolist() == values[::-1].tolist()
+
+
+LOCK = """
+__device__ int lock = 0, total = 0;
+extern "C" __global__ void critical() {
+    bool done = false;
+    while (!done) {
+        if (atomicCAS(&lock, 0, 1) == 0) {
+            __threadfence();
+            total += 1;
+            __threadfence();
+            atomicExch(&lock, 0);
+            done = true;
+        }
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("sm", ARCHITECTURES)
+def test_a_lock_is_taken_by_one_thread_at_a_time(sm):
+    """512 threads of eight CTAs on two worker threads add 1 in turn, without an atomic addition."""
+    module = load(LOCK + f"// {sm}", sm)
+    launch(module, "critical", {}, grid=8, jobs=2)
+    assert module.variable("total").view(np.int32)[0] == 512

@@ -235,7 +235,10 @@ def test_global_variables_live_as_long_as_the_module(engine):
     memory = Memory()
     memory.allocate("in", 128)
     memory.allocate("out", 128)
-    body = "setp.eq.u32 %p0, %r0, 0;\nld.global.u32 %r9, [counter];\nadd.u32 %r9, %r9, 1;\n@%p0 st.global.u32 [counter], %r9;"
+    body = (
+        "setp.eq.u32 %p0, %r0, 0;\nld.global.u32 %r9, [counter];\nadd.u32 %r9, %r9, 1;\n"
+        "@%p0 st.global.u32 [counter], %r9;"
+    )
     module = load(kernel(engine, body, variables=GLOBALS))
     counter = module.variable("counter").view(np.uint32)
     args = [np.uint64(memory.address(name)) for name in ("in", "out")]

@@ -83,7 +83,8 @@ def test_product(engine, shape, of_a, of_c, of_d, layouts, space):
         if space != "global":
             # Copied to shared memory, byte after byte: 32 lanes at a time.
             lines += [
-                f"cvt.u64.u32 %rd8, %r0;\nadd.u64 %rd9, %rd{position}, %rd8;\nadd.u32 %r1, %r0, {offset};\nmov.u32 %r2, %r0;",
+                f"cvt.u64.u32 %rd8, %r0;\nadd.u64 %rd9, %rd{position}, %rd8;\nadd.u32 %r1, %r0, {offset};",
+                "mov.u32 %r2, %r0;",
                 f"COPY{name}:\nld.global.u8 %r3, [%rd9];\nst.shared.u8 [%r1], %r3;\nadd.u64 %rd9, %rd9, 32;",
                 f"add.u32 %r1, %r1, 32;\nadd.u32 %r2, %r2, 32;\nsetp.lt.u32 %p0, %r2, {sizes[position]};",
                 f"@%p0 bra COPY{name};",

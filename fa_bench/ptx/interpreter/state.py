@@ -151,12 +151,13 @@ class Step:
         return flush(lanes) if self.instruction.has("ftz") else lanes
 
     def address(self, k: int) -> list[int]:
-        """Address operand ``k`` of every lane, modulo 2**64."""
+        """Address operand ``k`` of every lane, modulo 2 to the width of its register."""
         operand = self.instruction.operands[k]
         assert isinstance(operand, Addr)
         if operand.base is None:
             return [operand.offset] * LANES
-        return [(int(base) + operand.offset) % 2**64 for base in self.value(operand.base, "u64")]
+        bits = self.warp.kernel.registers[operand.base.name] if isinstance(operand.base, Reg) else 64
+        return [(int(base) + operand.offset) % 2**bits for base in self.value(operand.base, "u64")]
 
     def constant(self, k: int) -> int:
         """Operand ``k``, which must be an integer immediate."""
