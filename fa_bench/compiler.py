@@ -276,8 +276,8 @@ def compile_source(
         *source.options,
         *(f"--include-path={folder}" for folder in folders),
     ]
-    # Line information holds the paths of the files, so they are part of the product.
-    identity = [source.name, str(Path.cwd()), *options, *(f"{name}\0{text}" for name, text in headers.items())]
+    # Line information holds the source's path, so it is part of the product.
+    identity = [source.name, *options, *(f"{name}\0{text}" for name, text in headers.items())]
     contents = _closure(_included(source.text, folders), compiler.include, folders)
     key = _content_key(compiler, [*identity, *expressions], [source.text.encode(), *contents])
     if (content := KERNELS.read(key)) is not None:

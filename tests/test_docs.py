@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import re
 import shlex
+import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,7 @@ def test_an_example_prints_what_the_document_says(
     if "--no-measure" not in command and (missing := nvrtc_available()):
         pytest.skip(missing)
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(ROOT)
     program, *args = shlex.split(command)
     assert program == "fa-bench"
     assert run(args) == 0
@@ -81,6 +83,7 @@ def test_a_command_is_understood(document: str, command: str, tmp_path: Path, mo
     group.commands[name].make_context(name, rest)
     # The axes are read later, by the command. Without running a kernel:
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     if name == "sweep":
         # A device that is not here is no mistake of the document's.
         assert run([*_without(args, "--device", "--resume"), "--dry-run"]) == 0

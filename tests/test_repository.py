@@ -83,6 +83,9 @@ def ways(graph: Graph, rooms: tuple[str, ...], forbidden: tuple[str, ...]) -> li
 def graph() -> Graph:
     found = import_graph(PACKAGE)
     assert {"fa_bench.cases", "fa_bench.ptx.machine", "fa_bench.cli.app"} <= set(found)
+    # The package hands this on to who asks for it; importing the package alone imports nothing (test_lightness.py).
+    assert found["fa_bench"] == {"fa_bench.profiling.api"}
+    found["fa_bench"] = set()
     return found
 
 
@@ -128,6 +131,14 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
             ),
         ),
         ("fa_bench.measure", ()),
+        # What a kernel and the emulator are; nothing of cases, algorithms, sweeps or tables.
+        (
+            "fa_bench.profiling",
+            (
+                *("fa_bench.ptx", "fa_bench.compiler", "fa_bench.nvrtc", "fa_bench.model", "fa_bench.reference"),
+                *("fa_bench.errors", "fa_bench.units", "fa_bench.measure.environment"),
+            ),
+        ),
     ],
 )
 def test_a_room_imports_its_neighbours_only(graph: Graph, room: str, may_import: tuple[str, ...]) -> None:

@@ -91,7 +91,11 @@ def check(
     impl: Annotated[
         str | None,
         typer.Option(
-            "--impl", help="Kernels to check.", metavar="LIST", rich_help_panel="Kernel", show_default="all of ours"
+            "--impl",
+            help="Kernels to check; FILE.toml for one of yours.",
+            metavar="LIST",
+            rich_help_panel="Kernel",
+            show_default="all of ours",
         ),
     ] = None,
     dtype: Annotated[

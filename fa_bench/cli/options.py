@@ -119,7 +119,7 @@ ImplOption = Annotated[
     str | None,
     typer.Option(
         "--impl",
-        help="Implementations, or auto (our kernels, NumPy), or all that run here.",
+        help="Implementations, FILE.toml for a kernel of yours, or auto (our kernels, NumPy), or all that run here.",
         metavar="LIST",
         rich_help_panel=_KERNEL,
         show_default="auto",

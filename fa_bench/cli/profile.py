@@ -88,7 +88,7 @@ def profile(
         list[str] | None,
         typer.Option(
             "--compiler-option",
-            help="An option for NVRTC: --compiler-option=--use_fast_math. Repeat it.",
+            help="An option for NVRTC: --compiler-option=-use_fast_math. Repeat it.",
             metavar="OPTION",
             rich_help_panel=_COMPILER,
         ),
@@ -145,7 +145,12 @@ def profile(
         includes=tuple(folder.resolve() for folder in include or ()),
         options=tuple(compiler_option or ()),
     )
-    profiled = run(source, launches, target, seed=seed, jobs=jobs or usable_cpus())
+    output.start_progress()
+    output.progress(f"Running {source.name}")
+    try:
+        profiled = run(source, launches, target, seed=seed, jobs=jobs or usable_cpus())
+    finally:
+        output.stop_progress()
     output.emit(profile_tables(profiled, lines), line_rows(profiled), saved.document(profiled))
     if save is not None:
         output.say(f"Kept in {saved.save(profiled, save)}.")

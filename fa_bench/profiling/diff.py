@@ -47,9 +47,9 @@ class LineChange:
     after: Line | None
 
     def delta(self, metric: str) -> int:
-        """How a metric of `METRICS` changed on this line."""
+        """How a metric of `METRICS` changed on this line; live registers do not add up, so only where it stayed."""
         of = METRICS[metric][1]
-        if of is None:
+        if of is None or (metric == "registers" and (self.before is None or self.after is None)):
             return 0
         return (of(self.after) if self.after else 0) - (of(self.before) if self.before else 0)
 
@@ -67,6 +67,8 @@ class LaunchDiff:
         Bytes per tensor and direction, and instructions per class; only those that changed.
     lines : tuple of LineChange
         Lines that changed in anything, the largest changes first.
+    peak : Line, optional
+        The line with the most live registers now.
     other : tuple of str
         What else is not the same, so that the figures may not be comparable: grid, block, arguments, compiler.
     """
@@ -76,6 +78,7 @@ class LaunchDiff:
     traffic: tuple[Change, ...]
     classes: tuple[Change, ...]
     lines: tuple[LineChange, ...]
+    peak: Line | None
     other: tuple[str, ...]
 
     @property
@@ -108,6 +111,8 @@ class Rule:
         if change.after - change.before <= limit:
             return None
         sentence = f"{diff.kernel}: {self.metric} grew from {change.before:,} to {change.after:,}"
+        if self.metric == "registers" and diff.peak is not None:
+            return f"{sentence}, the most are live at {diff.peak.place}: {diff.peak.text}"
         worst = max(diff.lines, key=lambda line: line.delta(self.metric), default=None)
         if worst is not None and worst.after is not None and worst.delta(self.metric) > 0:
             return f"{sentence}, most at {worst.after.place}: {worst.after.text}"
@@ -177,6 +182,7 @@ def _launch(before: KernelProfile, after: KernelProfile, context: Sequence[str])
         ),
         _changes(before.instructions, after.instructions),
         _lines(before, after),
+        max(after.lines, key=lambda line: line.live_registers, default=None),
         tuple(other),
     )
 

@@ -92,8 +92,10 @@ def run(file: KernelFile, launches: Sequence[Launch], gpu: Gpu, *, seed: int = 0
         If a kernel does not exist or its arguments or launch do not fit.
     CompileError
         If the source is refused.
+    PtxError
+        If the emulator does not know an instruction.
     KernelFault
-        If a kernel does something illegal; names the source line where it is known.
+        If a kernel does something illegal. Both name the source line where it is known.
     """
     built = build(file, [launch.kernel for launch in launches], gpu)
     ready = [_prepared(built, launch) for launch in launches]
@@ -115,7 +117,10 @@ def _prepared(built: BuiltFile, launch: Launch) -> _Ready:
     entry = built.entry(launch.kernel)
     name = launch.kernel if launch.kernel in built.compiled.names else demangled(entry)
     assert name is not None
-    kernel = built.load(entry)
+    try:
+        kernel = built.load(entry)
+    except ptx.PtxError as error:
+        raise ptx.PtxError(f"{error.message}{_source_of(built, error.message)}", error.hint) from error
     parameters = built.parameters(kernel)
     arguments = launch.arguments
     if launch.positional:
@@ -223,8 +228,9 @@ def _launched(built: BuiltFile, one: _Ready, memory: ptx.Memory, jobs: int) -> p
             jobs=jobs,
             per_instruction=True,
         )
-    except KernelFault as fault:
-        raise KernelFault(f"{fault.message}{_source_of(built, fault.message)}", fault.hint) from fault
+    except (KernelFault, ptx.PtxError) as fault:
+        kind = KernelFault if isinstance(fault, KernelFault) else ptx.PtxError
+        raise kind(f"{fault.message}{_source_of(built, fault.message)}", fault.hint) from fault
 
 
 def _passed(argument: Argument, memory: ptx.Memory) -> np.generic[Any]:
@@ -235,7 +241,7 @@ def _passed(argument: Argument, memory: ptx.Memory) -> np.generic[Any]:
 
 
 def _source_of(built: BuiltFile, message: str) -> str:
-    """Where in the source a fault happened, as a sentence with a blank before it; empty if that is not known."""
+    """Where in the source a line of the PTX is, as a sentence with a blank before it; empty if that is not known."""
     found = re.search(r"PTX line (\d+)", message)
     place = built.lines.place(int(found[1])) if found else None
     if place is None:

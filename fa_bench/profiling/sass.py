@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from fa_bench import nvrtc
-from fa_bench.profiling.result import StaticCount
+from fa_bench.profiling.result import LANES, StaticCount
 from fa_bench.ptx.program import Imm, Instruction, Kernel
 
 #: What to install, as one sentence.
@@ -69,6 +69,7 @@ _INSTRUCTION: Final = re.compile(
 )
 #: An immediate loaded by way of the half-precision unit: 0 times 0 plus the value.
 _MOVE: Final = re.compile(r"\s*\w+, -RZ, RZ, ")
+_WMMA: Final = re.compile(r"wmma\.(?:load|store)\.(?P<matrix>\w)\..*?\bm(?P<m>\d+)n(?P<n>\d+)k(?P<k>\d+)\b")
 _WIDTH: Final = re.compile(r"\.(?:([US]?8)|([US]?16)|(64)|(128)|(256))\b")
 
 
@@ -133,6 +134,10 @@ def compare(kernel: Kernel, codes: Sequence[str]) -> tuple[StaticCount, ...]:
 def access_bytes(instruction: Instruction) -> int:
     """Bytes that one lane moves in a memory instruction."""
     op = instruction.row.op
+    if shape := _WMMA.match(instruction.text):
+        m, n, k = (int(shape[extent]) for extent in "mnk")
+        elements = {"a": m * k, "b": k * n}.get(shape["matrix"], m * n)
+        return elements * instruction.bits // 8 // LANES
     if op.startswith(("ldmatrix", "stmatrix")):
         # A matrix is 8 rows of 16 bytes, four bytes for each lane.
         return 4 * next((int(m[1:]) for m in instruction.form.modifiers if m in ("x1", "x2", "x4")), 1)

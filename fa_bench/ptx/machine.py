@@ -37,7 +37,7 @@ from fa_bench.ptx.memory import Memory
 from fa_bench.ptx.program import Kernel
 
 #: Backward jumps that a CTA may take before it is taken for a hang. A 16k-token tile loop takes about 10^4.
-DEFAULT_BUDGET: Final = 1 << 40
+DEFAULT_BUDGET: Final = 1 << 32
 #: Backward jumps after which a warp lets the others go on: a wait for another warp must end.
 SLICE: Final = 4096
 MAX_THREADS: Final = 1024

@@ -7,11 +7,14 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from fa_bench.profiling.diff import METRICS, Change, LaunchDiff, LineChange
-from fa_bench.report.profile import CLASSES, short_place, shortened
+from fa_bench.profiling.result import Line
+from fa_bench.report.profile import CLASSES, short_place, shortened, text_width
 from fa_bench.report.tables import UNKNOWN, Column, Table
 from fa_bench.units import format_count
 
 SCHEMA: Final = 1
+#: Characters of 80 that a source line, its two places and the changes on it may take.
+_PLACES_AND_TEXT: Final = 74
 
 
 def diff_tables(diffs: Sequence[LaunchDiff], sources: tuple[str, str], lines: int) -> tuple[Table, ...]:
@@ -70,7 +73,28 @@ def _lines(diff: LaunchDiff, sources: tuple[str, str], lines: int) -> Table:
         note += " registers: live at once in the PTX."
     if len(diff.lines) > lines:
         note += f" {len(diff.lines) - lines} more lines changed."
-    return Table("", columns, tuple(_line_row(change, sources, metrics) for change in diff.lines[:lines]), note)
+    shown = diff.lines[:lines]
+    places = [_places(change, sources) for change in shown]
+    room = _PLACES_AND_TEXT - sum(len(metric) + 2 for metric in metrics)
+    width = text_width((old + new for old, new in places), room)
+    rows = tuple(
+        (*both, *(_signed(change.delta(metric)) for metric in metrics), shortened(_newest(change).text, width))
+        for both, change in zip(places, shown, strict=True)
+    )
+    return Table("", columns, rows, note)
+
+
+def _places(change: LineChange, sources: tuple[str, str]) -> tuple[str, str]:
+    return (
+        short_place(change.before, sources[0]) if change.before else UNKNOWN,
+        short_place(change.after, sources[1]) if change.after else UNKNOWN,
+    )
+
+
+def _newest(change: LineChange) -> Line:
+    line = change.after or change.before
+    assert line is not None
+    return line
 
 
 _COLUMNS: Final = (Column("figure"), Column("before", "right"), Column("now", "right"), Column("change", "right"))
@@ -78,17 +102,6 @@ _COLUMNS: Final = (Column("figure"), Column("before", "right"), Column("now", "r
 
 def _row(change: Change) -> tuple[str, ...]:
     return (change.name, _number(change.before), _number(change.after), _signed(change.delta))
-
-
-def _line_row(change: LineChange, sources: tuple[str, str], metrics: Sequence[str]) -> tuple[str, ...]:
-    line = change.after or change.before
-    assert line is not None
-    return (
-        short_place(change.before, sources[0]) if change.before else UNKNOWN,
-        short_place(change.after, sources[1]) if change.after else UNKNOWN,
-        *(_signed(change.delta(metric)) for metric in metrics),
-        shortened(line.text, 30),
-    )
 
 
 def _number(value: int | None) -> str:

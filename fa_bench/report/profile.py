@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Final
 
@@ -22,8 +22,9 @@ CLASSES: Final = {
     "sync": "synchronisation",
     "control": "control flow",
 }
-#: Characters of a source line that fit beside its figures in 80 columns.
-_TEXT_WIDTH: Final = 38
+#: Characters of a source line and its place that fit beside its figures in 80 columns.
+_PLACE_AND_TEXT: Final = 42
+_LEAST_TEXT: Final = 14
 
 
 def profile_tables(profile: Profile, lines: int) -> tuple[Table, ...]:
@@ -133,18 +134,26 @@ def _hot_lines(launch: KernelProfile, source: str, count: int) -> Table:
     note = f"Lines of {source}. instr.: share of the executed instructions; lanes: active of 32; bytes: global."
     if left > 0:
         note += f" {left} more lines were executed."
-    return Table("", columns, tuple(_line_row(launch, source, line) for line in shown), note)
+    places = [short_place(line, source) for line in shown]
+    width = text_width(places, _PLACE_AND_TEXT)
+    rows = tuple(_line_row(launch, place, line, width) for place, line in zip(places, shown, strict=True))
+    return Table("", columns, rows, note)
 
 
-def _line_row(launch: KernelProfile, source: str, line: Line) -> tuple[str, ...]:
+def _line_row(launch: KernelProfile, place: str, line: Line, width: int) -> tuple[str, ...]:
     return (
-        short_place(line, source),
+        place,
         format_percent(line.instructions / launch.warp_instructions),
         f"{line.lanes / line.instructions:.1f}",
         format_bytes(line.bytes) if line.sectors else "",
         format_count(line.conflicts) if line.conflicts else "",
-        shortened(line.text),
+        shortened(line.text, width),
     )
+
+
+def text_width(places: Iterable[str], both: int) -> int:
+    """Characters that are left for a line's text beside the longest of some places."""
+    return max(_LEAST_TEXT, both - max(map(len, places), default=0))
 
 
 def short_place(line: Line, source: str) -> str:
@@ -154,7 +163,7 @@ def short_place(line: Line, source: str) -> str:
     return str(line.line) if line.file == source else f"{line.file.rpartition('/')[2]}:{line.line}"
 
 
-def shortened(text: str, width: int = _TEXT_WIDTH) -> str:
+def shortened(text: str, width: int) -> str:
     """A source line cut to a width."""
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"
 

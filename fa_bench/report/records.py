@@ -37,7 +37,8 @@ class RecordTable:
         impl = max([14, *(len(name.impl) for name in names)])
         shape = max([5, *(len(name.shape(self._varying)) for name in names)])
         # A kernel of the user's has no model that its bytes could equal: they are shown.
-        fixed = (8, 8, 8, 8 if any(case.content for case in cases) else 7, 11)
+        unmodelled = any(case.content for case in cases)
+        fixed = (8, 8, 8, 8 if unmodelled else 7, 11)
         self._grouped = shape + impl + sum(fixed) + 1 + len(fixed) > WIDTH
         if self._grouped:
             shape = max([5, *(len(name.seq) for name in names)])
@@ -55,8 +56,9 @@ class RecordTable:
                 Column("outcome", width=outcome),
             ),
             note=(
-                "read, written: global bytes by the model. counted: the same by executing the kernel; "
-                "a sum where there is no model. outcome: status and largest error against fp64."
+                "read, written: global bytes by the model. counted: the same by executing the kernel"
+                f"{'; their sum where there is no model' if unmodelled else ''}. "
+                "outcome: status and largest error against fp64."
             ),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from fa_bench import algorithms
+from fa_bench.algorithms import user_file
+from fa_bench.algorithms.base import ELEMENT_BYTES
 from fa_bench.algorithms.user import load
 from fa_bench.cases import AttentionShape, Case, Tile
 from fa_bench.compiler import compile_kernel, nvrtc_available
@@ -169,6 +172,18 @@ def test_kernels_shows_its_resources(cli: Callable) -> None:
         (128, 64, 2 * 32 * 128 * 2),
     ]
     assert all(row["registers"] > 0 for row in rows)
+
+
+def test_the_document_says_what_there_is() -> None:
+    text = (EXAMPLES.parent / "docs" / "user-kernels.md").read_text()
+    toml = Path(EXAMPLE).read_text()
+    assert f"```toml\n{toml[toml.index('summary') :]}```" in text
+    words = set(re.findall(r"`(\w+)`", text.partition("## The file")[2]))
+    words |= {name.replace("q_", f"{tensor}_") for name in words if name.startswith("q_") for tensor in "kvo"}
+    for known in (user_file.FIELDS, user_file.TILE_FIELDS, user_file.C_TYPES, user_file._RIGHT, ELEMENT_BYTES):
+        assert {name for name in known if name not in words} <= {"supports", "tile", "workspaces", "kernels"}
+    for table in ("[supports]", "[tile]", "[workspaces.NAME]", "[[kernels]]"):
+        assert f"`{table}`" in text
 
 
 # --- what does not ---------------------------------------------------------------------------------------------------

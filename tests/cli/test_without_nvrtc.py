@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from fa_bench import algorithms, nvrtc
+from fa_bench.cases import AttentionShape, Case, Tile
+from fa_bench.compiler import compile_kernel
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "row_attention.toml"
 
@@ -107,6 +109,43 @@ def test_a_users_source_needs_a_compiler(cli: Callable, tmp_path: Path) -> None:
     assert row["status"] == "unsupported"
     assert "row_attention for sm_80 with FP16=1" in row["status_reason"]
     assert ran.code == 0
+
+
+FLASH2 = """
+source = "kernel.ptx"
+[supports]
+dtypes = ["fp16"]
+head_dims = [64]
+[[kernels]]
+entry = "flash2_fwd"
+grid = ["slices * ceil_div(seq_q, 64)"]
+block = [128]
+smem_bytes = "(64 + 2 * 64) * head_dim * itemsize"
+args = [
+    "Q", "K", "V", "O", "LSE",
+    "i64 q_batch_stride", "i64 q_head_stride", "i64 q_row_stride",
+    "i64 k_batch_stride", "i64 k_head_stride", "i64 k_row_stride",
+    "i64 v_batch_stride", "i64 v_head_stride", "i64 v_row_stride",
+    "i64 o_batch_stride", "i64 o_head_stride", "i64 o_row_stride",
+    "i32 heads_q", "i32 heads_kv", "i32 seq_q", "i32 seq_kv", "i32 head_dim", "f32 scale",
+]
+"""
+
+
+def test_a_users_ptx_needs_none(cli: Callable, tmp_path: Path) -> None:
+    """Our own kernel as if it were somebody's: its counts are those that our model predicts."""
+    flash2 = algorithms.get("flash2")
+    case = Case("flash2", AttentionShape(1, 4, 2, 100, 100, 64), tile=Tile(64, 64, 1, 4))
+    kernel = compile_kernel(flash2.program(case).launches[0].kernel, "sm_80")
+    (tmp_path / "kernel.ptx").write_text(kernel.ptx)
+    (tmp_path / "theirs.toml").write_text(FLASH2)
+    line = "io-model --impl theirs.toml --seq 100 --heads 4 --kv-heads 2 --format json"
+    ran = cli(*line.split())
+    assert ran.code == 0, ran.err
+    (found,) = json.loads(ran.out)["cases"]
+    assert (found["status"], found["block_m"]) == ("ok", None)
+    counted = {(line["tensor"], line["op"]): line["counted_bytes"] for line in found["traffic"]}
+    assert counted == {(part.tensor, part.op): part.bytes for part in flash2.traffic(case) or ()}
 
 
 def test_doctor_says_what_runs(cli: Callable) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from fa_bench import algorithms
 from fa_bench.algorithms.base import KernelSpec
 from fa_bench.backends.base import RunResult
 from fa_bench.cases import AttentionShape, Case
-from fa_bench.errors import OutOfMemory, Unsupported
+from fa_bench.errors import KernelFault, OutOfMemory, Unsupported
 from fa_bench.measure.stopping import StoppingRule
 from fa_bench.measure.timing import time_on_gpu
+from fa_bench.model.gpu import Gpu
 
 pytestmark = pytest.mark.gpu
 
@@ -63,6 +65,35 @@ def test_torch_matches_fp64(run: Run, impl: str, seq_q: int, seq_kv: int, causal
     result = run(Case(impl, AttentionShape(2, 4, 4, seq_q, seq_kv, 64, causal), "fp16"))
     assert_verified(result)
     assert result.mem_source == "torch" and result.mem_peak_bytes is not None
+
+
+@pytest.mark.parametrize("suffix", [".cu", ".ptx"])
+def test_a_users_kernel_is_timed_and_verified(
+    run: Run, target: Gpu, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fa_bench.algorithms.user import load
+    from fa_bench.compiler import compile_kernel
+
+    monkeypatch.setattr(algorithms, "_added", {})
+    example = Path(__file__).resolve().parents[2] / "examples" / "row_attention.toml"
+    algorithm = load(example)
+    case = Case("row_attention", AttentionShape(2, 4, 2, 300, 333, 64, True), "fp16", layout="bshd")
+    case = replace(case, tile=algorithm.auto_tile(case, target))
+    if suffix == ".ptx":
+        ptx = compile_kernel(algorithm.program(case).launches[0].kernel, target.sm).ptx
+        (tmp_path / "row_attention.ptx").write_text(ptx)
+        lines = [line for line in example.read_text().splitlines() if not line.startswith("defines")]
+        (tmp_path / example.name).write_text("\n".join(lines).replace("row_attention.cu", "row_attention.ptx"))
+        algorithm = load(tmp_path / example.name)
+    algorithms.add(algorithm)
+    try:
+        result = run(case)
+    except KernelFault as fault:
+        if "UNSUPPORTED_PTX_VERSION" in str(fault):
+            pytest.skip("The driver is older than the compiler, and refuses its PTX.")
+        raise
+    assert_verified(result)
+    assert median_ms(result) > 0
 
 
 def test_a_kernel_of_known_duration_takes_that_long(run: Run, tmp_path: Path) -> None:

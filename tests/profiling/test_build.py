@@ -216,3 +216,24 @@ def test_the_real_ptxas(scale_ptx: str) -> None:
     registers, static_bytes, spills = built.compiled.resources("scale")
     assert (0 < registers < 32, static_bytes, spills) == (True, 0, 0)
     assert built.compiled.cubin.startswith(b"\x7fELF")
+
+
+# --- CUDA's programs -------------------------------------------------------------------------------------------------
+
+
+def test_a_program_is_found_in_a_wheel_then_a_toolkit_then_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "nvdisasm.exe" if os.name == "nt" else "nvdisasm"
+    places = [tmp_path / "wheel" / "cu13" / "bin" / name, tmp_path / "toolkit" / "bin" / name, tmp_path / "path" / name]
+    for place in places:
+        place.parent.mkdir(parents=True)
+        place.write_text("")
+        place.chmod(0o755)
+    monkeypatch.setattr(library, "_wheel_roots", lambda: iter([tmp_path / "wheel"]))
+    monkeypatch.setattr(library, "_toolkit_roots", lambda: iter([tmp_path / "toolkit"]))
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    for place in places:
+        assert library.find_tool("nvdisasm") == place
+        place.unlink()
+    assert library.find_tool("nvdisasm") is None

@@ -13,6 +13,7 @@ from fa_bench.profiling.args import parse
 from fa_bench.profiling.build import KernelFile
 from fa_bench.profiling.result import KernelProfile
 from fa_bench.profiling.run import Launch, run
+from fa_bench.ptx import PtxError
 
 A100 = gpus.get("a100-sxm-80")
 
@@ -117,6 +118,12 @@ def test_the_same_instructions_on_other_lines_have_those_lines(scale_ptx: str) -
     with pytest.raises(KernelFault, match=r"scale\.ptx:24: ld\.global") as fault:
         profiled("\n\n\n" + scale_ptx, x="f32[32]", y="f32[64]", factor="f32=2")
     assert "(PTX line 24)" in fault.value.message
+
+
+def test_an_instruction_that_is_not_known_names_the_line(scale_ptx: str) -> None:
+    with pytest.raises(PtxError, match=r"does not know .* It is scale\.ptx:22: tanh\.exact") as refused:
+        profiled(scale_ptx.replace("mul.f32 %f3, %f2, %f1", "tanh.exact %f3, %f2"))
+    assert refused.value.exit_code == 1
 
 
 def test_a_null_pointer_faults(scale_ptx: str) -> None:

@@ -8,7 +8,9 @@ from fa_bench import ptx
 from fa_bench.model import gpus
 from fa_bench.profiling.build import KernelFile, build
 from fa_bench.profiling.result import StaticCount
-from fa_bench.profiling.sass import compare, disassemble, opcodes
+from fa_bench.profiling.sass import access_bytes, compare, disassemble, opcodes
+from fa_bench.ptx.isa import Form, Row
+from fa_bench.ptx.program import Instruction
 
 LISTING = """
 	.target	sm_80
@@ -95,6 +97,21 @@ def test_both_counted_in_the_same_groups() -> None:
         "ldmatrix",
         "asynchronous copy",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "nbytes"),
+    [
+        # 16 x 16 halves for 32 lanes; 32 x 16 of A and 16 x 8 of B; 16 x 16 floats.
+        ("wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r1}, [%r2], %r3", "f16", 16),
+        ("wmma.load.a.sync.aligned.row.m32n8k16.global.f16 {%r1}, [%rd2], %r3", "f16", 32),
+        ("wmma.load.b.sync.aligned.col.m32n8k16.global.f16 {%r1}, [%rd2], %r3", "f16", 8),
+        ("wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd2], {%f1}, %r3", "f32", 32),
+    ],
+)
+def test_a_matrix_moves_its_share_per_lane(text: str, kind: str, nbytes: int) -> None:
+    form = Form(Row("wmma", "wmma", "load-store", (kind,)), (kind,), frozenset())
+    assert access_bytes(Instruction(form, (), None, 1, text)) == nbytes
 
 
 @pytest.mark.usefixtures("nvrtc", "nvdisasm")

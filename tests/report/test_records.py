@@ -140,5 +140,6 @@ def test_without_a_model_the_counted_bytes_are_shown(record: Callable) -> None:
 
 def test_the_column_has_room_for_counted_bytes_where_there_is_no_model() -> None:
     for content, width in (("", 7), ("0123456789abcdef", 8)):
-        columns = RecordTable([dataclasses.replace(case(), content=content)], "").table.columns
-        assert next(column.width for column in columns if column.title == "counted") == width
+        table = RecordTable([dataclasses.replace(case(), content=content)], "").table
+        assert next(column.width for column in table.columns if column.title == "counted") == width
+        assert ("where there is no model" in table.note) == bool(content)
