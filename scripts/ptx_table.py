@@ -11,7 +11,7 @@ TARGET = Path(__file__).parents[1] / "docs" / "ptx.md"
 HEAD = """\
 # PTX that the emulator executes
 
-Made from the ISA table (`fa_bench/ptx/isa_*.py`) by `python scripts/ptx_table.py`; a test holds that it is current. What no
+Made from the ISA table (`fa_bench/ptx/isa_*.py`) by `python scripts/ptx_table.py`; a test holds it current. What no
 row covers is refused by name and line when a file is loaded. Each row has a semantic in the interpreter
 (`fa_bench/ptx/interpreter/`), a lowering in the JIT (`fa_bench/ptx/lower_*.py`) and tests on both (`tests/ptx/`).
 

@@ -11,7 +11,9 @@ import llvmlite.binding as llvm
 def cpu() -> tuple[str, str]:
     """LLVM's name of this CPU and its features, as a target machine takes them."""
     features = llvm.get_host_cpu_features()
-    features["prefer-256-bit"] = False
+    if llvm.get_process_triple().startswith("x86_64"):
+        # Vectors of 32 lanes want the widest registers.
+        features["prefer-256-bit"] = False
     return llvm.get_host_cpu_name(), features.flatten()
 
 

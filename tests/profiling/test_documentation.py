@@ -41,7 +41,7 @@ def section(heading: str) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the document's examples in it: one for all tests, so that each kernel is compiled once."""
     made_folder = tmp_path_factory.mktemp("documentation")
-    shutil.copytree(ROOT / "docs" / "examples", made_folder / "docs" / "examples")
+    shutil.copytree(ROOT / "examples", made_folder / "examples")
     return made_folder
 
 
@@ -97,7 +97,7 @@ def test_the_example_is_attention(capsys: pytest.CaptureFixture[str]) -> None:
     for name, values in drawn.items():
         np.save(f"{name}.npy", values.astype(np.float32))
     replaced = [word for name in drawn for word in ("--arg", f"{name}={name}.npy")]
-    command = ["profile", "docs/examples/attention.cu", "--args", "docs/examples/attention.toml"]
+    command = ["profile", "examples/attention.cu", "--args", "examples/attention.toml"]
     assert run([*command, *replaced, "--save-output", "out", "--format", "json", "-q"]) == 0
     scores = drawn["Q"] @ drawn["K"].T * 0.125
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))

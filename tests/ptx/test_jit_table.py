@@ -5,14 +5,15 @@ from __future__ import annotations
 from importlib import resources
 
 from fa_bench.ptx import runtime
+from fa_bench.ptx.cfg import ENDS
 from fa_bench.ptx.isa import ROWS
-from fa_bench.ptx.jit import CONTROL_ROWS, LOWERINGS
+from fa_bench.ptx.lowerings import LOWERINGS
 
 
 def test_every_row_is_lowered_or_ends_a_block() -> None:
     names = {row.name for row in ROWS}
-    assert set(LOWERINGS) | CONTROL_ROWS == names
-    assert not set(LOWERINGS) & CONTROL_ROWS
+    assert set(LOWERINGS) | ENDS == names
+    assert not set(LOWERINGS) & ENDS
 
 
 def test_templates_are_filled() -> None:

@@ -428,7 +428,7 @@ extern "C" __global__ void settings(float* out, const __grid_constant__ Settings
     "sm", ["sm_80", *(pytest.param(sm, marks=pytest.mark.slow) for sm in ("sm_75", "sm_90", "sm_100"))]
 )
 def test_parameters_are_indexed_and_pointed_to(sm, engine):
-    """A structure by value, indexed by the lane; a generic pointer into the parameters beside one into global memory."""
+    """A structure by value, indexed by the lane; a generic pointer into them beside one into global memory."""
     content = np.arange(9, dtype=np.float32)
     content.view(np.int32)[8] = 3
     structure = content.view(np.dtype((np.void, 36)))[0]
