@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -24,6 +24,10 @@ from fa_bench.report.tables import Column, Table
 if TYPE_CHECKING:
     from fa_bench.cases import Case
     from fa_bench.model.gpu import Gpu
+
+
+#: Limits of occupancy as the table names them.
+_SHORT: Final = {"registers": "regs", "shared memory": "smem"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ def kernels(
             output.say(f"{cell.case.impl}, {cell.case.dtype}, D={cell.case.shape.head_dim}: {cell.reason}")
             continue
         rows += _rows(cell.case, target)
-    output.emit([_table(rows, target)], [asdict(row) for row in rows])
+    output.emit(_tables(rows, target), [asdict(row) for row in rows])
 
 
 def _rows(case: Case, gpu: Gpu) -> Iterator[KernelRow]:
@@ -115,13 +119,12 @@ def _rows(case: Case, gpu: Gpu) -> Iterator[KernelRow]:
         )
 
 
-def _table(rows: list[KernelRow], gpu: Gpu) -> Table:
+def _tables(rows: Sequence[KernelRow], gpu: Gpu) -> list[Table]:
+    """One table per type and head dimension, with short words for the limits: kernels' names need the width."""
     from fa_bench.units import format_bytes, format_percent
 
     columns = (
         Column("kernel"),
-        Column("type"),
-        Column("D", "right"),
         Column("tile"),
         Column("threads", "right"),
         Column("regs", "right"),
@@ -131,21 +134,27 @@ def _table(rows: list[KernelRow], gpu: Gpu) -> Table:
         Column("warps", "right"),
         Column("limit"),
     )
-    cells = tuple(
-        (
-            row.kernel,
-            row.dtype,
-            str(row.head_dim),
-            f"{row.block_m}x{row.block_n}/{row.stages}",
-            str(row.threads),
-            str(row.registers),
-            format_bytes(row.smem_bytes),
-            format_bytes(row.spill_bytes),
-            str(row.blocks_per_sm),
-            format_percent(row.occupancy),
-            ", ".join(row.limits),
+    grouped: dict[str, list[tuple[str, ...]]] = {}
+    for row in rows:
+        grouped.setdefault(f"{gpu.slug} ({gpu.sm}), {row.dtype}, D={row.head_dim}", []).append(
+            (
+                row.kernel,
+                f"{row.block_m}x{row.block_n}/{row.stages}",
+                str(row.threads),
+                str(row.registers),
+                format_bytes(row.smem_bytes),
+                format_bytes(row.spill_bytes),
+                str(row.blocks_per_sm),
+                format_percent(row.occupancy),
+                ", ".join(_SHORT.get(limit, limit) for limit in row.limits),
+            )
         )
-        for row in rows
+    note = (
+        "regs: registers per thread. smem: shared memory per CTA. spill: bytes stored and loaded per thread. "
+        "warps: resident of what the SM holds."
     )
-    note = "Registers per thread; spill: bytes stored and loaded per thread; warps: resident of what the SM holds."
-    return Table(f"{gpu.slug} ({gpu.sm})", columns, cells, note)
+    last = len(grouped) - 1
+    return [
+        Table(title, columns, tuple(cells), note if number == last else "")
+        for number, (title, cells) in enumerate(grouped.items())
+    ]
