@@ -22,6 +22,10 @@ DTYPES: Final[tuple[DType, ...]] = ("fp16", "bf16", "fp32")
 LAYOUTS: Final[tuple[Layout, ...]] = ("bhsd", "bshd")
 ITEMSIZE: Final[dict[str, int]] = {"fp16": 2, "bf16": 2, "fp32": 4}
 MAX_HEAD_DIM: Final = 256
+#: Longest sequence: a single head of it fills the largest GPUs, and predictions stay immediate.
+MAX_SEQ: Final = 2**27
+#: Most (batch, query head) pairs: CTAs lie on the x axis of a grid.
+MAX_SLICES: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,8 @@ class AttentionShape:
     ----------
     batch, heads_q, heads_kv, seq_q, seq_kv, head_dim : int
         Sizes, all at least 1; ``heads_q`` is a multiple of ``heads_kv`` (grouped-query attention shares K/V
-        head ``h // (heads_q // heads_kv)``); ``head_dim`` is a multiple of 8 up to 256.
+        head ``h // (heads_q // heads_kv)``); ``head_dim`` is a multiple of 8 up to 256. At most `MAX_SEQ` and
+        `MAX_SLICES`.
     causal : bool
         Bottom-right aligned, as FlashAttention 2.1 and later: key ``j`` is visible to query ``i`` iff
         ``j <= i + seq_kv - seq_q``.
@@ -56,6 +61,11 @@ class AttentionShape:
             value = getattr(self, name)
             if value < 1:
                 raise UsageError(f"{name} must be at least 1, not {value}.")
+        for name in ("seq_q", "seq_kv"):
+            if getattr(self, name) > MAX_SEQ:
+                raise UsageError(f"{name} must be at most {MAX_SEQ}, not {getattr(self, name)}.")
+        if self.slices > MAX_SLICES:
+            raise UsageError(f"batch · heads_q must be at most {MAX_SLICES}, not {self.slices}.")
         if self.heads_q % self.heads_kv:
             raise UsageError(
                 f"heads_q must be a multiple of heads_kv, but {self.heads_q} is not a multiple of {self.heads_kv}."

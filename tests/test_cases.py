@@ -50,9 +50,9 @@ def test_visible_pairs_equal_the_mask_drawn_in_full(seq_q: int, seq_kv: int, cau
 
 
 def test_pairs_are_exact_where_floats_are_not() -> None:
-    # n(n + 1)/2 for n = 2^30; a float near 2^59 has a spacing of 64 and would lose the 2^29.
-    n = 2**30
-    assert shape(n, n).visible_pairs == 2**59 + 2**29
+    # Rows see 2, 3, ... n keys: n(n + 1)/2 - 1, for n = 2^27 odd and beyond 2^53, so that no float holds it.
+    n = 2**27
+    assert shape(n - 1, n).visible_pairs == 2**53 + 2**26 - 1
 
 
 @pytest.mark.parametrize(
@@ -174,3 +174,13 @@ def test_equal_cases_have_equal_ids() -> None:
 def test_cases_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         CASE.seed = 1  # type: ignore[misc]
+
+
+def test_sizes_beyond_any_machine_are_refused() -> None:
+    # 2^27 is the longest sequence; 2^31 - 1 CTAs fit a grid's x axis.
+    assert AttentionShape(1, 1, 1, 2**27, 2**27, 64).seq_q == 2**27
+    for shape in ((1, 1, 1, 2**27 + 1, 1, 64), (1, 1, 1, 1, 2**27 + 1, 64)):
+        with pytest.raises(UsageError, match=r"at most 134217728, not 134217729"):
+            AttentionShape(*shape)
+    with pytest.raises(UsageError, match=r"batch · heads_q must be at most 2147483647, not 2147483648"):
+        AttentionShape(2**16, 2**15, 1, 1, 1, 64)

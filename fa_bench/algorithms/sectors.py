@@ -108,10 +108,15 @@ def slice_phases(buffer: Buffer) -> tuple[IntArray, IntArray]:
         The slices' start addresses modulo 32 that occur, and how many slices have each.
     """
     itemsize = ELEMENT_BYTES[buffer.dtype]
-    batch, heads = (
-        np.arange(size, dtype=np.int64) * (stride * itemsize % SECTOR_BYTES)
-        for size, stride in zip(buffer.shape[:2], buffer.strides[:2], strict=True)
-    )
-    counts = np.bincount(np.add.outer(batch, heads).ravel() % SECTOR_BYTES, minlength=SECTOR_BYTES)
+    counts = np.zeros(SECTOR_BYTES, np.int64)
+    counts[0] = 1
+    for size, stride in zip(buffer.shape[:2], buffer.strides[:2], strict=True):
+        # Places k, k + 32, k + 64, ... along the axis start at the same phase.
+        place = np.arange(min(size, SECTOR_BYTES), dtype=np.int64)
+        step, times = place * (stride * itemsize % SECTOR_BYTES), (size - 1 - place) // SECTOR_BYTES + 1
+        moved = np.zeros_like(counts)
+        for phase in np.flatnonzero(counts):
+            np.add.at(moved, (phase + step) % SECTOR_BYTES, counts[phase] * times)
+        counts = moved
     phases = np.flatnonzero(counts)
-    return phases.astype(np.int64), counts[phases].astype(np.int64)
+    return phases.astype(np.int64), counts[phases]

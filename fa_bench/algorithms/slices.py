@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fa_bench.algorithms.base import ELEMENT_BYTES, SECTOR_BYTES, Buffer
-from fa_bench.algorithms.sectors import copy_sectors, slice_phases
+from fa_bench.algorithms.sectors import IntArray, copy_sectors, slice_phases
 from fa_bench.algorithms.tiles import WARP_SIZE, Access
 
 
@@ -33,7 +33,8 @@ def tensor_sectors(buffer: Buffer, access: Access, rows: npt.ArrayLike | None = 
         group_rows=access.group_rows,
         column_bytes=access.column_bytes,
     )
-    return int(slices @ sectors @ times)
+    # In Python's integers: a slice of the longest sequence fits 64 bits, all slices together may not.
+    return sum(int(n) * int(count) for n, count in zip(slices, sectors @ times, strict=True))
 
 
 def row_vector_sectors(buffer: Buffer, warp_rows: int) -> int:
@@ -42,14 +43,21 @@ def row_vector_sectors(buffer: Buffer, warp_rows: int) -> int:
     A warp covers its rows 32 at a time and the rest with its last instruction; warps follow each other from a slice's
     first row on, cut at ``seq``. Slices start where the one before ends, so anywhere in a sector.
     """
-    seq = buffer.shape[2]
-    warps = np.arange(0, seq, warp_rows)[:, None]
-    first = warps + np.arange(0, warp_rows, WARP_SIZE)
-    end = np.minimum(np.minimum(first + WARP_SIZE, warps + warp_rows), seq)
-    first, end = first[first < seq], end[first < seq]
     itemsize = ELEMENT_BYTES[buffer.dtype]
+    whole, tail = divmod(buffer.shape[2], warp_rows)
     phases, slices = slice_phases(buffer)
-    address = phases[:, None]
-    last_sector = (address + end * itemsize - 1) // SECTOR_BYTES
-    sectors = last_sector - (address + first * itemsize) // SECTOR_BYTES + 1
-    return int(slices @ sectors.sum(axis=1))
+    step = warp_rows * itemsize
+    sectors = _warp_sectors(phases + whole * step, tail)
+    for k in range(period := SECTOR_BYTES // itemsize):  # warps k, k + period, ... start at the same phase
+        sectors = sectors + _warp_sectors(phases + k * step, warp_rows) * ((whole - k + period - 1) // period)
+    return sum(int(n) * int(count) for n, count in zip(slices, sectors, strict=True))
+
+
+def _warp_sectors(address: IntArray, rows: int) -> IntArray:
+    """Sectors of a warp that accesses ``rows`` floats from each ``address`` on, 32 at a time."""
+    first = np.arange(0, rows, WARP_SIZE)
+    end = np.minimum(first + WARP_SIZE, rows)
+    itemsize = ELEMENT_BYTES["fp32"]
+    last_sector = (address[:, None] + end * itemsize - 1) // SECTOR_BYTES
+    touched = last_sector - (address[:, None] + first * itemsize) // SECTOR_BYTES + 1
+    return np.asarray(touched.sum(axis=1), np.int64)

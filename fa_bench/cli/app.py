@@ -112,6 +112,8 @@ def run(argv: Sequence[str] | None = None) -> int:
     except _CLICK_ERROR as error:
         output.print_error(*_in_our_words(error))
         return UsageError.exit_code
+    except (KeyboardInterrupt, typer.Abort):  # by version, typer turns the first into the second or into a code
+        return INTERRUPTED
     return int(result or 0)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import typer
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+#: Limits of occupancy as the table names them.
+_SHORT: Final = {"registers": "regs", "shared memory": "smem"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def kernels(
             output.say(f"{cell.case.impl}, {cell.case.dtype}, D={cell.case.shape.head_dim}: {cell.reason}")
             continue
         rows += _rows(cell.case, target)
-    output.emit([_table(rows, target)], [asdict(row) for row in rows])
+    output.emit(_tables(rows, target), [asdict(row) for row in rows])
 
 
 def _rows(case: Case, gpu: Gpu) -> Iterator[KernelRow]:
@@ -120,13 +122,12 @@ def _known(value: T | None, text: Callable[[T], str]) -> str:
     return UNKNOWN if value is None else text(value)
 
 
-def _table(rows: list[KernelRow], gpu: Gpu) -> Table:
+def _tables(rows: Sequence[KernelRow], gpu: Gpu) -> list[Table]:
+    """One table per type and head dimension, with short words for the limits: kernels' names need the width."""
     from fa_bench.units import format_bytes, format_percent
 
     columns = (
         Column("kernel"),
-        Column("type"),
-        Column("D", "right"),
         Column("tile"),
         Column("threads", "right"),
         Column("regs", "right"),
@@ -136,21 +137,27 @@ def _table(rows: list[KernelRow], gpu: Gpu) -> Table:
         Column("warps", "right"),
         Column("limit"),
     )
-    cells = tuple(
-        (
-            row.kernel,
-            row.dtype,
-            str(row.head_dim),
-            UNKNOWN if row.block_m is None else f"{row.block_m}x{row.block_n}/{row.stages}",
-            str(row.threads),
-            _known(row.registers, str),
-            _known(row.smem_bytes, format_bytes),
-            _known(row.spill_bytes, format_bytes),
-            _known(row.blocks_per_sm, str),
-            _known(row.occupancy, format_percent),
-            ", ".join(row.limits),
+    grouped: dict[str, list[tuple[str, ...]]] = {}
+    for row in rows:
+        grouped.setdefault(f"{gpu.slug} ({gpu.sm}), {row.dtype}, D={row.head_dim}", []).append(
+            (
+                row.kernel,
+                UNKNOWN if row.block_m is None else f"{row.block_m}x{row.block_n}/{row.stages}",
+                str(row.threads),
+                _known(row.registers, str),
+                _known(row.smem_bytes, format_bytes),
+                _known(row.spill_bytes, format_bytes),
+                _known(row.blocks_per_sm, str),
+                _known(row.occupancy, format_percent),
+                ", ".join(_SHORT.get(limit, limit) for limit in row.limits),
+            )
         )
-        for row in rows
+    note = (
+        "regs: registers per thread. smem: shared memory per CTA. spill: bytes stored and loaded per thread. "
+        "warps: resident of what the SM holds."
     )
-    note = "Registers per thread; spill: bytes stored and loaded per thread; warps: resident of what the SM holds."
-    return Table(f"{gpu.slug} ({gpu.sm})", columns, cells, note)
+    last = len(grouped) - 1
+    return [
+        Table(title, columns, tuple(cells), note if number == last else "")
+        for number, (title, cells) in enumerate(grouped.items())
+    ]

@@ -75,7 +75,7 @@ def resolved(request: SweepRequest, backends: Sequence[PlanningBackend]) -> Swee
 
     A file that describes a kernel of the user's becomes an algorithm of this process (`fa_bench.algorithms.add`).
     """
-    request = replace(request, impls=_impls(_loaded(request.impls), backends))
+    request = replace(request, impls=_impls(_loaded(request.impls), backends, request.device))
     if all(backend.name != "cuda" for backend in backends):
         return request
     if request.batch is None and request.tokens is None:
@@ -121,19 +121,19 @@ def _loaded(asked: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _impls(asked: Sequence[str], backends: Sequence[PlanningBackend]) -> tuple[str, ...]:
+def _impls(asked: Sequence[str], backends: Sequence[PlanningBackend], device: str) -> tuple[str, ...]:
     here = list(dict.fromkeys(impl for backend in backends for impl in backend.implementations()))
     ours = [impl for impl in (*algorithms.names(), *NUMPY_IMPLEMENTATIONS) if impl in here]
     groups = dict(zip(_GROUPS, (ours, here), strict=True))
     impls: dict[str, None] = {}
     for name in asked or ("auto",):
         for impl in groups.get(name, [name]):
-            _check_impl(impl, here)
+            _check_impl(impl, here, device)
             impls[impl] = None
     return tuple(impls)
 
 
-def _check_impl(impl: str, here: Sequence[str]) -> None:
+def _check_impl(impl: str, here: Sequence[str], device: str) -> None:
     known = (*algorithms.names(), *algorithms.added(), *NUMPY_IMPLEMENTATIONS, *TORCH_IMPLEMENTATIONS)
     if impl in here:
         return
@@ -141,4 +141,8 @@ def _check_impl(impl: str, here: Sequence[str]) -> None:
         raise UsageError(f"There is no implementation {impl!r}.", hint=nearest(impl, dict.fromkeys((*known, *here))))
     if impl in TORCH_IMPLEMENTATIONS:
         raise DeviceUnavailable(f"{impl} does not run here: PyTorch may be missing.", hint="See fa-bench doctor.")
+    if impl in algorithms.names() and device == "auto":
+        raise DeviceUnavailable(
+            f"{impl} needs a GPU or the emulator, and neither can be used here.", hint="See fa-bench doctor."
+        )
     raise UsageError(f"{impl} does not run on the device asked for.", hint=f"Here run: {', '.join(here)}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -174,10 +175,17 @@ def terminal() -> Finding:
 
 
 def cache() -> Finding:
-    """The folders of compiled kernels."""
+    """The folders of compiled kernels, and whether anything can be kept there."""
     from fa_bench.filecache import CACHES, cache_dir
     from fa_bench.units import format_bytes
 
+    try:
+        cache_dir().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache_dir()):
+            pass
+    except OSError as error:
+        detail = f"{cache_dir()} can't be written: {error.strerror}"
+        return Finding("cache", "missing", detail, "Kernels are compiled anew each time; set FA_BENCH_CACHE.")
     states = [cache.info() for cache in CACHES]
     entries, nbytes = sum(state.entries for state in states), sum(state.nbytes for state in states)
     return Finding("cache", "ok", f"{cache_dir()}: {entries} entries, {format_bytes(nbytes)}")

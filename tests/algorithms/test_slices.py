@@ -45,6 +45,13 @@ def test_row_vectors_equal_a_count_of_touched_sectors(batch: int, heads: int, se
     assert row_vector_sectors(vector(batch, heads, seq), warp_rows) == expected
 
 
+def test_long_vectors_of_many_slices_are_quick_and_exact() -> None:
+    # 2³⁰ floats are 2³² bytes, 2²⁷ sectors, per slice; 2³¹ aligned slices of them are beyond 64 bits with 2⁶ heads.
+    assert row_vector_sectors(vector(2**31, 2**6, 2**30), 32) == 2 ** (27 + 31 + 6)
+    # The same of rows of 32 bytes: one sector each.
+    assert tensor_sectors(matrix("fp16", 2**31, 2**6, 2**30, 16), Access(4, 128)) == 2 ** (30 + 31 + 6)
+
+
 def test_copy_access_is_the_largest_power_of_two_of_chunks() -> None:
     # fp16 D=64: 8 chunks, 4 rows of 128 bytes. D=96: 12 = 4·3 chunks. fp32 D=256: 64 chunks, more than a warp.
     assert copy_access(128) == Access(4, 128)

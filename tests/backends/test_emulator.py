@@ -150,16 +150,18 @@ def test_large_cases_run_one_slice_per_class_and_multiply(any_gpu: Gpu, monkeypa
     # A batch is 8 · 4 · 80 = 2560 bytes = 20 lines: the second batch repeats the first. Four classes of two.
     backend, ptx = make(CASE)
     result = backend.run(CASE, any_gpu)
-    assert [launch.ctas for launch in ptx.launches] == [
-        None,  # CTAs that are not ordered by slice all run
-        range(2), range(2, 4), range(4, 6), range(6, 8),
-    ]  # fmt: skip
+    zero, *attends = [launch.ctas for launch in ptx.launches]
+    assert zero is None  # CTAs that are not ordered by slice all run
+    ran = [ctas.start // 2 for ctas in attends]
+    assert attends == [range(2 * index, 2 * index + 2) for index in ran]
+    assert [index % 4 for index in ran] == [0, 1, 2, 3]  # slices s and s + 4 are alike
+    assert ran[0] == 4  # slice 0, whose offsets are all 0, would show no wrong stride
     counts = result.counts
     assert counts is not None and counts.fraction == 0.5
     assert TensorBytes("attend", "Q", "read", 768) in counts.traffic["global"]  # the same as all slices
     assert TensorBytes("zero", "l", "write", 224) in counts.traffic["global"]  # not multiplied
     assert counts.extra["attend"]["instructions_load_store"] == 4 * 5 * 2
-    # Slices 4 ... 7 still hold poison and are not compared.
+    # The other four slices still hold poison and are not compared.
     assert result.verification is not None and result.verification.passed
 
 
@@ -201,6 +203,19 @@ def test_a_kernel_that_cannot_be_compiled_here_is_unsupported(any_gpu: Gpu) -> N
     backend = EmulatorBackend(compiler=absent, lookup=lambda name: FakeAlgorithm())  # type: ignore[arg-type, return-value]
     with pytest.raises(Unsupported, match="There is no compiler here"):
         backend.run(CASE, any_gpu)
+
+
+def test_slices_that_run_are_drawn_by_the_seed(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emulator, "ALL_SLICES_FMA", 0)
+
+    def ran(seed: int) -> tuple[int, ...]:
+        case = replace(CASE, seed=seed)
+        backend, ptx = make(case)
+        backend.run(case, any_gpu)
+        return tuple(launch.ctas.start // 2 for launch in ptx.launches[1:])
+
+    assert ran(3) == ran(3)
+    assert len({ran(seed) for seed in range(10)}) > 1
 
 
 def test_check_can_run_all_slices(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 
 from fa_bench.cli import probes
 from fa_bench.cli.probes import Finding
@@ -39,6 +40,25 @@ def test_doctor_looks_at_everything(cli: Callable, own_cache: Path) -> None:
 
 def test_doctor_fits_80_columns(cli: Callable, own_cache: Path) -> None:
     assert max(map(len, cli("doctor").out.splitlines())) <= 80
+
+
+def test_doctor_says_when_the_cache_cannot_be_written(
+    cli: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FA_BENCH_CACHE", str(tmp_path / "file"))
+    found = json.loads(cli("doctor", "--format", "json").out)[-1]
+    assert found["subject"] == "cache" and found["state"] == "missing"
+    assert "can't be written" in found["detail"] and "FA_BENCH_CACHE" in found["advice"]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, typer.Abort])
+def test_ctrl_c_is_exit_code_130(cli: Callable, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]) -> None:
+    def interrupted() -> None:
+        raise stop
+
+    monkeypatch.setattr(probes, "examine", interrupted)
+    assert cli("doctor").code == 130
 
 
 def test_what_is_missing_is_no_failure_and_has_advice(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,6 +195,19 @@ def test_kernels_on_a_gpu_that_is_not_here(cli: Callable, own_cache: Path) -> No
     assert row["blocks_per_sm"] >= 1
     table = cli("kernels", "--impl", "flash2", "--block", "64x64", "--gpu", "rtx-4090")
     assert max(map(len, table.out.splitlines())) <= 80
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("gpu", ["a100-sxm-80", "rtx-4090"])
+def test_names_of_kernels_stand_whole_in_80_columns(cli: Callable, gpu: str) -> None:
+    lines = cli("kernels", "--dtype", "fp16,fp32", "--gpu", gpu).out.splitlines()
+    assert max(map(len, lines)) <= 80
+    names = ["standard_scores", "standard_softmax", "standard_pv", "flash1_init", "flash1_fwd", "flash2_fwd"]
+    first_words = [line.split()[0] for line in lines if "x" in line and "/" in line and "warps" not in line]
+    assert first_words == 2 * names
+    assert [line for line in lines if line.startswith(gpu)] == [
+        f"{gpu} (sm_{80 if gpu[0] == 'a' else 89}), {t}, D=64" for t in ("fp16", "fp32")
+    ]
 
 
 def test_kernels_without_a_compiler_is_exit_code_3(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:

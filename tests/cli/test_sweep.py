@@ -231,6 +231,16 @@ def test_without_a_compiler_numpy_runs_and_a_sentence_says_why(
     assert ran.out.startswith("on the host; ")
 
 
+def test_a_kernel_of_ours_that_nothing_here_can_run_is_exit_code_3(
+    cli: Callable, fakes: Callable, host: Callable
+) -> None:
+    fakes(host())
+    ran = cli("sweep", "--impl", "flash2")
+    assert ran.code == 3
+    assert "flash2 needs a GPU or the emulator" in ran.err
+    assert cli("sweep", "--impl", "flash2", "--device", "host").code == 2  # here the words are off
+
+
 def test_torch_that_is_not_here_is_exit_code_3(
     cli: Callable, fakes: Callable, emulator: Callable, host: Callable
 ) -> None:
