@@ -199,13 +199,18 @@ class Flow:
                         changed = True
         self.kinds, self.diverged = kinds, frozenset(diverged)
 
+    def may_lock(self, index: int) -> bool:
+        """Whether block ``index`` may take a lock."""
+        return any(i.row.name in ("atom.cas", "atom.exch") for i in self.instructions(self.blocks[index]))
+
     def _region(self, block: Block) -> set[int]:
         """Blocks that a lane-dependent branch at the end of ``block`` may enter with part of the lanes.
 
         Under min-PC, lanes that left the branch meet again at its immediate postdominator if every block between
         has a smaller index and none holds lanes back at a barrier. Where one side only leads to the kernel's end
         and runs first, the other side runs with all lanes that are then still alive. Otherwise everything
-        reachable counts as diverged.
+        reachable counts as diverged; so it does behind a loop in which lanes may wait for others of their warp to
+        give up a lock: those must be able to go on alone.
         """
         end = len(self.blocks)
         meet = self.postdominator[block.index]
@@ -216,7 +221,8 @@ class Flow:
             return set()
         if meet != end:
             region = self._reach(successors, meet)
-            if all(b < meet for b in region) and not self._barriers & region:
+            waits = block.index in region and any(self.may_lock(b) for b in region)
+            if all(b < meet for b in region) and not self._barriers & region and not waits:
                 return region
         sides = [self._reach([s], end) for s in sorted(successors)]
         first, second = sides[0], set().union(*sides[1:])

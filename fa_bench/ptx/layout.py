@@ -133,6 +133,7 @@ class Warp:
     WARP_ID: Final = 32  # i32
     VOTES: Final = 36  # i32: what the barrier that the warp left has counted
     VOTERS: Final = 40  # i32
+    YIELDED: Final = 44  # i32: block at which the warp's last slice ended
     PC: Final = 64  # i32 x 32
     TID: Final = 192  # i32 x 32, three times: x, y, z
     GROUP_END: Final = 576  # i32 x 64

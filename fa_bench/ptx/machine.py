@@ -295,6 +295,8 @@ def _diagnosis(compiled: CompiledKernel, worker: _Worker, code: int, memory: Mem
         return f"{text}, which {FAULTS[kind]}."
     if kind == 4:
         return f"{where}: the barrier {what} {FAULTS[kind]}."
+    if kind in (11, 12, 13):
+        return f"{where}: {what} {FAULTS[kind]}."
     return f"{where}: {FAULTS[kind]} at {what}."
 
 

@@ -18,6 +18,8 @@ from fa_bench.ptx.program import Instruction, Reg, Vec
 
 #: A warp that goes on with the result of a barrier's votes resumes at its block's number plus this.
 _WITH_VOTES: Final = 1 << 20
+#: Jumps that one counts for where lanes may wait for a lock: the holder should not wait long for its turn.
+_LOCK_COST: Final = 64
 
 
 class WarpFunction:
@@ -32,6 +34,7 @@ class WarpFunction:
     def text(self) -> str:
         for block in self.flow.blocks:
             self._block(block)
+        self._next()
         self._scheduler()
         body = self.e.lines
         head = [
@@ -63,7 +66,7 @@ class WarpFunction:
             "  %resume = load i32, ptr %p.resume, align 4",
             "  switch i32 %resume, label %fault [ "
             + " ".join(f"i32 {k}, label %{name}" for k, name in sorted(self.resume_points.items()))
-            + f" i32 {RESCHEDULE}, label %schedule ]",
+            + f" i32 {RESCHEDULE}, label %next ]",
         ]
         return "\n".join([*head, *body, "}", ""])
 
@@ -130,7 +133,8 @@ class WarpFunction:
         e = self.e
         if target <= source:
             left = e.let("load i64, ptr %slice, align 8")
-            left = e.let(f"sub i64 {left}, 1")
+            cost = _LOCK_COST if source in self.flow.diverged and self.flow.may_lock(source) else 1
+            left = e.let(f"sub i64 {left}, {cost}")
             e.emit(f"store i64 {left}, ptr %slice, align 8")
             spent = e.let(f"icmp slt i64 {left}, 0")
             over, ahead = self._new(), self._new()
@@ -138,6 +142,7 @@ class WarpFunction:
             e.label(over)
             # A slice of jumps is over: the other warps get their turn, and a CTA without end is noticed.
             self._store_pc(e.let("load i32, ptr %active, align 4"), target)
+            e.emit(f"store i32 {target}, ptr {e.field('%ws', Warp.YIELDED)}, align 4")
             e.emit(f"store i32 {e.instruction_index}, ptr {e.field('%ctx', Context.FAULT_SITE)}, align 4")
             e.emit("br label %yield")
             e.label(ahead)
@@ -326,6 +331,22 @@ class WarpFunction:
         e.emit(f"store i32 {kind}, ptr {e.field('%ctx', Context.FAULT_KIND)}, align 4")
         e.emit(f"store i32 {site}, ptr {e.field('%ctx', Context.FAULT_SITE)}, align 4")
         e.emit("br label %fault")
+
+    def _next(self) -> None:
+        """After a slice the lanes behind the ones that used it get a turn: they may hold what those wait for."""
+        e = self.e
+        e.label("next")
+        pcs = e.let(f"load <{LANES} x i32>, ptr {e.field('%ws', Warp.PC)}, align 64")
+        last = Value(e.let(f"load i32, ptr {e.field('%ws', Warp.YIELDED)}, align 4"), "i32", True)
+        behind = e.let(f"icmp ugt <{LANES} x i32> {pcs}, {e.vector(last).name}")
+        alive = e.let(f"bitcast i32 {e.let('load i32, ptr %live, align 4')} to <{LANES} x i1>")
+        some = e.let(f"and <{LANES} x i1> {alive}, {behind}")
+        wanted = e.let(f"select <{LANES} x i1> {some}, <{LANES} x i32> {pcs}, <{LANES} x i32> splat (i32 2147483647)")
+        least = Value(e.let(f"call i32 @llvm.vector.reduce.umin.v32i32(<{LANES} x i32> {wanted})"), "i32", True)
+        here = e.let(f"icmp eq <{LANES} x i32> {wanted}, {e.vector(least).name}")
+        e.emit(f"store i32 {e.let(f'bitcast <{LANES} x i1> {here} to i32')}, ptr %active, align 4")
+        cases = " ".join(f"i32 {k}, label %b{k}" for k in sorted(self.flow.diverged))
+        e.emit(f"switch i32 {least.name}, label %schedule [ {cases} ]")
 
     def _scheduler(self) -> None:
         e = self.e

@@ -149,3 +149,22 @@ def test_the_end_of_the_text_ends_the_kernel(engine):
     text = engine.wrap(body, ".param .u64 out").replace("ret;\n", "")
     engine.launch(text, memory=memory, args=[np.uint64(memory.address("out"))])
     assert out.tolist() == [POISON] * 4 + LANES[4:]
+
+
+def test_a_lane_waits_for_a_lock_that_another_one_holds(engine):
+    """Lanes spin until they have the lock; its holder stands behind the loop and must get on to give it up."""
+    memory = Memory()
+    words = memory.allocate("words", 8).view(np.uint32)
+    words[:] = 0
+    body = (
+        "ld.param.u64 %rd0, [words];\nSPIN:\natom.global.cas.b32 %r0, [%rd0], 0, 1;\nsetp.ne.u32 %p0, %r0, 0;\n"
+        "@%p0 bra SPIN;\nld.global.u32 %r1, [%rd0+4];\nadd.u32 %r1, %r1, 1;\nst.global.u32 [%rd0+4], %r1;\n"
+        "membar.gl;\natom.global.exch.b32 %r2, [%rd0], 0;"
+    )
+    engine.launch(
+        engine.wrap(body, ".param .u64 words"),
+        memory=memory,
+        args=[np.uint64(memory.address("words"))],
+        block=(40, 1, 1),
+    )
+    assert words.tolist() == [0, 40]

@@ -8,7 +8,7 @@ from fa_bench.ptx.memory import Memory
 
 
 def run(engine, body: str, threads: int = 32, declarations: str = "") -> list[int]:
-    """out[thread] = %r9; thread in %r0, warp in %r1; mbarriers lie at 0 and 8 of shared memory, data behind."""
+    """out[thread] = %r9; the thread is in %r0, its warp in %r1; mbarriers lie at 0, 8 of shared memory, data at 64."""
     memory = Memory()
     source = memory.allocate("in", 4 * threads).view(np.uint32)
     source[:] = np.arange(1000, 1000 + threads)

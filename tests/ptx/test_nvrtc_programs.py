@@ -428,7 +428,7 @@ extern "C" __global__ void settings(float* out, const __grid_constant__ Settings
     "sm", ["sm_80", *(pytest.param(sm, marks=pytest.mark.slow) for sm in ("sm_75", "sm_90", "sm_100"))]
 )
 def test_parameters_are_indexed_and_pointed_to(sm, engine):
-    """A structure by value, indexed by the lane; a generic pointer into them beside one into global memory."""
+    """A structure by value, indexed by the lane; generic pointers into the parameters and into global memory."""
     content = np.arange(9, dtype=np.float32)
     content.view(np.int32)[8] = 3
     structure = content.view(np.dtype((np.void, 36)))[0]
@@ -450,8 +450,8 @@ extern "C" __global__ void pipe(float* out, const float* in) {
     __syncthreads();
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(a), "l"(__cvta_generic_to_global(in + t)));
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" :: "r"(b));
-    asm volatile("{\n.reg .pred p;\nWAIT:\nmbarrier.test_wait.parity.shared.b64 p, [%0], 0;\n@p bra DONE;\nbra WAIT;\n"
-                 "DONE:\n}" :: "r"(b) : "memory");
+    asm volatile("{.reg .pred p; WAIT: mbarrier.test_wait.parity.shared.b64 p, [%0], 0; @p bra DONE; bra WAIT; DONE: }"
+                 :: "r"(b) : "memory");
     out[t] = s[63 - t];
 }
 """

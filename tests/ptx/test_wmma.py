@@ -120,3 +120,23 @@ def test_product(engine, shape, of_a, of_c, of_d, layouts, space):
         smem_bytes=max(offset, 1),
     )
     assert np.array_equal(memory.array("D"), stored(expected, of_d, layouts[3] == "row", pitches[3]))
+
+
+@pytest.mark.parametrize(
+    "layout, requests, sectors",
+    [
+        # Rows of 32 bytes: each of the four registers is a word of all lanes, eight rows of one sector.
+        ("row", 4, 32),
+        # A register's two elements lie in different columns: eight accesses of 2 bytes. Those of one lie in eight rows
+        # of the same four columns, 16 bytes of each: four sectors.
+        ("col", 8, 32),
+    ],
+)
+def test_what_a_load_counts(engine, layout, requests, sectors):
+    memory = Memory()
+    memory.allocate("A", 512)
+    body = f"ld.param.u64 %rd0, [A];\nwmma.load.a.sync.aligned.{layout}.m16n16k16.global.f16 {group('a', 8)}, [%rd0];"
+    text = engine.wrap(body, ".param .u64 A", ".reg .b32 %a<8>;")
+    counters = engine.launch(text, memory=memory, args=[np.uint64(memory.address("A"))])
+    assert counters.tensors["A"].read_requests == requests
+    assert counters.tensors["A"].read_sectors == sectors

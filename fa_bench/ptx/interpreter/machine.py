@@ -20,6 +20,9 @@ from fa_bench.ptx.program import Kernel
 BUDGET: Final = 5_000_000
 #: Instructions after which a warp lets the others run, so that one that spins on shared memory cannot starve them.
 _TURN: Final = 256
+#: Instructions that may take a lock, and turns in which a warp may execute them before other lanes of it go on.
+_LOCKS: Final = ("atom.cas", "atom.exch")
+_PATIENCE: Final = 16
 
 #: Instructions at which lanes wait for others of their warp -> the operand with the member mask (None: all lanes).
 _MEETING: Final[dict[str, int | None]] = {
@@ -144,6 +147,10 @@ def _run_cta(warps: list[Warp], budget: int) -> None:
         if not ready:
             raise warps[0].spaces.barriers.deadlock()
         for warp in ready:
+            patient = warp.locking < _PATIENCE
+            after = -1 if patient else int(warp.pc[warp.live].min())
+            warp.locking = warp.locking + 1 if warp.locks and patient else 0
+            warp.locks = False
             for _ in range(_TURN):
                 if warp.barrier is not None or not warp.live.any():
                     break
@@ -152,14 +159,20 @@ def _run_cta(warps: list[Warp], budget: int) -> None:
                         f"{warp.kernel.name}, CTA {warp.cta}: still running after {budget} warp instructions, at "
                         f"{_places(warp)}; it hangs, or the budget is too small."
                     )
-                _execute(warp)
+                _execute(warp, after)
                 left -= 1
             warp.spaces.barriers.open()
 
 
-def _execute(warp: Warp) -> None:
-    """Execute one instruction for the lanes at the smallest program counter that need not wait for others."""
-    for pc in np.unique(warp.pc[warp.live]):
+def _execute(warp: Warp, after: int) -> None:
+    """Execute one instruction for the lanes at the smallest program counter that need not wait for others.
+
+    Lanes behind ``after`` come first if it is not negative: they may hold a lock that the others wait for.
+    """
+    places = np.unique(warp.pc[warp.live])
+    if after >= 0:
+        places = np.concatenate([places[places > after], places[places <= after]])
+    for pc in places:
         here = warp.live & (warp.pc == pc)
         if pc == len(warp.kernel.instructions):
             warp.exit(here)
@@ -172,6 +185,7 @@ def _execute(warp: Warp) -> None:
         step = Step(warp, instruction, here, on)
         if _must_wait(step):
             continue
+        warp.locks |= instruction.row.name in _LOCKS
         warp.spaces.tally.instructions[instruction.row.klass] += 1
         warp.pc[here] += 1
         SEMANTICS[instruction.row.name](step)

@@ -67,6 +67,9 @@ class Warp:
     pc: Lanes = field(init=False)
     barrier: Barrier | None = None
     copies: list[Copy] = field(default_factory=list)
+    #: Whether this turn executed what may take a lock, and in how many turns before it that was so.
+    locks: bool = False
+    locking: int = 0
     groups: Lanes = field(init=False)
     local: Lanes = field(init=False)
 
