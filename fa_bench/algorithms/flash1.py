@@ -25,6 +25,7 @@ from fa_bench.algorithms.tiles import (
     WARP_SIZE,
     Access,
     copy_access,
+    grid_refusal,
     refusal,
     resolve_warps,
     resolved_tile,
@@ -141,7 +142,8 @@ class Flash1:
         """Why ``case`` can't run on ``gpu``, or None."""
         tile = resolved_tile(case)
         registers = _registers(case, tile, tile.num_warps)
-        return refusal(case, gpu, lambda other: _smem_bytes(case, other), registers, with_stages=False)
+        reason = refusal(case, gpu, lambda other: _smem_bytes(case, other), registers, with_stages=False)
+        return reason or grid_refusal(self.program(case))
 
     def program(self, case: Case) -> Program:
         """Buffers and the two launches of ``case``."""

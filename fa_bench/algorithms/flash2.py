@@ -29,6 +29,7 @@ from fa_bench.algorithms.tiles import (
     WARP_SIZE,
     Access,
     copy_access,
+    grid_refusal,
     refusal,
     resolve_warps,
     resolved_tile,
@@ -132,7 +133,8 @@ class Flash2:
         """Why ``case`` can't run on ``gpu``, or None."""
         tile = resolved_tile(case)
         registers = _registers(case, tile, tile.num_warps)
-        return refusal(case, gpu, lambda other: _smem_bytes(case, other), registers)
+        reason = refusal(case, gpu, lambda other: _smem_bytes(case, other), registers)
+        return reason or grid_refusal(self.program(case))
 
     def program(self, case: Case) -> Program:
         """Buffers and the one launch of ``case``."""

@@ -24,11 +24,11 @@ from fa_bench.algorithms.tensors import ELEMENT_DEFINES, padded_head_dim, qkvo, 
 from fa_bench.algorithms.tiles import (
     CHUNK_BYTES,
     FP32_STORE,
-    GRID_LIMIT,
     REGISTER_BUDGET,
     WARP_SIZE,
     Access,
     copy_access,
+    grid_refusal,
     refusal,
     resolve_warps,
     resolved_tile,
@@ -179,10 +179,7 @@ class Standard:
         tile = resolved_tile(case)
         registers = _registers(case, tile, tile.num_warps)
         reason = refusal(case, gpu, lambda other: _smem_bytes(case, other), registers)
-        plan = _Plan(case, tile)
-        if reason is None and (ctas := case.shape.slices * plan.q_blocks * plan.kv_blocks) > GRID_LIMIT:
-            return f"Tile {tile} cuts S into {ctas} tiles, a grid holds {GRID_LIMIT}; use a larger tile."
-        return reason
+        return reason or grid_refusal(self.program(case))
 
     def program(self, case: Case) -> Program:
         """Buffers and the three launches of ``case``."""

@@ -131,6 +131,14 @@ def refusal(
     return None
 
 
+def grid_refusal(program: Program) -> str | None:
+    """Why no GPU can launch ``program``, or None: all CTAs lie along x, which has a limit of its own."""
+    for launch in program.launches:
+        if launch.grid[0] > GRID_LIMIT:
+            return f"{launch.kernel.entry} needs {launch.grid[0]} CTAs, a grid holds {GRID_LIMIT}; use a larger tile."
+    return None
+
+
 def _largest(tile: Tile, limit: int, smem: Callable[[Tile], int], with_stages: bool) -> str:
     """The largest tile, none of its sides longer than the one refused, that fits ``limit`` bytes, in words."""
     for stages in range(tile.stages, 0, -1):
