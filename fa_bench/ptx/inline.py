@@ -181,6 +181,8 @@ class Linker:
     def _instruction(
         self, instruction: Instruction, suffix: str, renamed: dict[str, Operand], inside: bool
     ) -> Instruction:
+        if not suffix and not renamed:
+            return instruction
         if inside and instruction.row.name == "ret":
             origin = _origin(instruction, suffix)
             return origin.make("bra", Label(f"return{suffix}"))

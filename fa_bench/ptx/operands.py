@@ -13,6 +13,7 @@ from fa_bench.ptx.program import Addr, Imm, Operand, Pair, Reg, Special, Symbol,
 _SPECIALS: Final = re.compile(
     r"%(?:tid|ntid|ctaid|nctaid)\.[xyz]$|%(?:laneid|warpid|smid|lanemask_(?:lt|le|eq|ge|gt))$"
 )
+_NESTED: Final = re.compile(r"[{[(]")
 
 
 class _Frame:
@@ -138,7 +139,9 @@ class Names:
 
 
 def split(text: str) -> list[str]:
-    """Split at commas outside braces and brackets."""
+    """Split at commas outside braces, brackets and parentheses."""
+    if not _NESTED.search(text):
+        return [part for part in map(str.strip, text.split(",")) if part]
     parts: list[str] = []
     depth, begin = 0, 0
     for position, char in enumerate(text):

@@ -280,6 +280,7 @@ class _BodyReader:
         roles = form.row.operands.split(",") if form.row.operands else []
         if not len(roles) - form.row.optional <= len(texts) <= len(roles):
             raise UnsupportedInstruction(content, self.line)
+        elements = _elements(form)
         for role, text in zip(roles, texts, strict=False):
             if role == "L":
                 yield Label(text)
@@ -287,8 +288,7 @@ class _BodyReader:
             operand = self.names.operand(text, self.line)
             if isinstance(operand, Addr) != role.startswith("[") or ("|" in role and not isinstance(operand, Pair)):
                 raise UnsupportedInstruction(content, self.line)
-            length = len(operand.items) if isinstance(operand, Vec) else 1
-            if role in "db" and length != (_elements(form) or length):
+            if elements and role in "db" and elements != (len(operand.items) if isinstance(operand, Vec) else 1):
                 raise UnsupportedInstruction(content, self.line)
             yield operand
 
