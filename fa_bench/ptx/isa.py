@@ -2,7 +2,7 @@
 
 A row says how an instruction is spelled, which types and modifiers it takes, what its operands are and which
 class it counts as. The parser refuses whatever no row covers. The lowering (``lower_*.py``) and the interpreter
-(``interpreter.py``) each register one function per row name; a test demands that both are complete.
+(``interpreter/``) each register one function per row name; a test demands that both are complete.
 
 Source of all forms: NVIDIA, "Parallel Thread Execution ISA", sections named after the instructions.
 """
@@ -47,6 +47,7 @@ class Form:
 
 
 @functools.lru_cache(maxsize=4096)
+@functools.cache
 def match(opcode: str) -> Form | None:
     """Find the row that covers ``opcode`` (e.g. ``mul.wide.s32``), or None."""
     parts = _usual(opcode.split("."))
