@@ -34,7 +34,7 @@ class Runner:
     def __init__(self, impl: str, seq: int, head_dim: int, dtype: str) -> None:
         gpu = gpus.get("a100-sxm-80")
         algorithm = algorithms.get(impl)
-        case = Case(impl, AttentionShape(1, 1, 1, seq, seq, head_dim), dtype)  # type: ignore[arg-type]
+        case = Case(impl, AttentionShape(1, 1, 1, seq, seq, head_dim), dtype)  # type: ignore[arg-type]  # one of DTYPES
         self.case = dataclasses.replace(case, tile=algorithm.resolve(case, algorithm.auto_tile(case, gpu)))
         self.program = algorithm.program(self.case)
         self.fma = 2 * seq * seq * head_dim

@@ -221,7 +221,7 @@ def _assembled(text: str, gpu: Gpu) -> tuple[CompiledSource, tuple[str, ...]]:
             return CompiledSource(text, b"", ""), (*notes, f"Registers, spills and SASS are not known: {error}.")
         if done.returncode:
             lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-            # "ptxas /tmp/x/kernel.ptx, line 9; fatal   : Unsupported .version 9.5; current version is '9.0'"
+            # "ptxas kernel.ptx, line 9; fatal   : Unsupported .version 9.5; current version is '9.0'"
             reason = " ".join((lines or ["it failed"])[0].replace(str(source), "the file").split())
             return CompiledSource(text, b"", ""), (*notes, f"Registers, spills and SASS are not known: {reason}.")
         release = re.search(r"V([\d.]+)", version.stdout)
