@@ -139,6 +139,12 @@ def test_endless_loop_runs_out_of_its_budget(engine):
     assert_names(message, "budget", "CTA")
 
 
+def test_endless_loop_around_a_barrier_runs_out_of_its_budget(engine):
+    """Each turn is one backward jump; the barrier must not renew what the CTA may still take."""
+    message = fault(engine, "LOOP:\nadd.u32 %r1, %r1, 1;\nbar.sync 0;\nbra LOOP;", budget=1000)
+    assert_names(message, "budget", "CTA")
+
+
 def test_waiting_for_another_warp_runs_out_of_its_budget(engine):
     """Warp 0 spins until somebody stores a 1, and nobody does."""
     body = "LOOP:\nld.shared.u32 %r1, [0];\nsetp.ne.u32 %p0, %r1, 1;\n@%p0 bra LOOP;"

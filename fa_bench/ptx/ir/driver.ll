@@ -107,8 +107,17 @@ skip:
   %over32 = zext i1 %over to i32
   br label %next
 go:
-  store i64 %slice.start, ptr %slice, align 8
+  ; No more jumps than the CTA has left: a loop around a barrier must end too.
+  %p.budget = getelementptr i8, ptr %ctx, i64 ${Context.BUDGET}
+  %budget = load i64, ptr %p.budget, align 8
+  %few = icmp slt i64 %budget, %slice.start
+  %granted = select i1 %few, i64 %budget, i64 %slice.start
+  store i64 %granted, ptr %slice, align 8
   %code = call i32 @warp(ptr %ctx, ptr %ws)
+  %unused = load i64, ptr %slice, align 8
+  %used = sub i64 %granted, %unused
+  %budget.n = sub i64 %budget, %used
+  store i64 %budget.n, ptr %p.budget, align 8
   switch i32 %code, label %failed [ i32 ${DONE}, label %ended
                                     i32 ${BARRIER}, label %waits
                                     i32 ${YIELD}, label %next ]
