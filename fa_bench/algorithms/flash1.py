@@ -20,11 +20,10 @@ from fa_bench.algorithms.base import (
 from fa_bench.algorithms.slices import row_vector_sectors, tensor_sectors
 from fa_bench.algorithms.tensors import ELEMENT_DEFINES, padded_head_dim, qkvo, row_vector, stride_arguments
 from fa_bench.algorithms.tiles import (
-    FP32_STORE,
     REGISTER_BUDGET,
     WARP_SIZE,
-    Access,
-    copy_access,
+    TilePlan,
+    flash_registers,
     grid_refusal,
     refusal,
     resolve_warps,
@@ -44,38 +43,10 @@ _O_ACC_SECTOR_COLUMNS: Final = SECTOR_BYTES // 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """The numbers of a case that follow from its tile: what the kernels call by the same names."""
-
-    case: Case
-    tile: Tile
-
-    @property
-    def dim(self) -> int:
-        return padded_head_dim(self.case.shape.head_dim)
-
-    @property
-    def q_blocks(self) -> int:
-        return math.ceil(self.case.shape.seq_q / self.tile.block_m)
-
+class _Plan(TilePlan):
     @property
     def kv_blocks(self) -> int:
         return math.ceil(self.case.shape.seq_kv / self.tile.block_n)
-
-    @property
-    def warp_rows(self) -> int:
-        """Consecutive rows of Q that a warp owns, and with them those of l and m."""
-        return self.tile.block_m // self.tile.num_warps
-
-    @property
-    def copy(self) -> Access:
-        """What an instruction covers of Q, K and V."""
-        return copy_access(self.dim * self.case.itemsize)
-
-    @property
-    def store(self) -> Access:
-        """The same for O."""
-        return FP32_STORE if self.case.dtype == "fp32" else self.copy
 
     @property
     def init_ctas(self) -> int:
@@ -124,14 +95,14 @@ class Flash1:
                 tile = self.resolve(case, Tile(block_m, block_n))
                 if (
                     _smem_bytes(case, tile) <= gpu.smem_per_block_bytes
-                    and _registers(case, tile, tile.num_warps) <= REGISTER_BUDGET
+                    and flash_registers(case, tile, tile.num_warps) <= REGISTER_BUDGET
                 ):
                     return tile
         raise Unsupported(f"No tile of flash1 with head_dim {head_dim} fits on {gpu.name}.")
 
     def resolve(self, case: Case, tile: Tile) -> Tile:
         """``tile`` with ``num_warps``, and with one stage: a K/V block is loaded once for a whole pass over Q."""
-        warps = resolve_warps(case, tile, lambda n: _registers(case, tile, n))
+        warps = resolve_warps(case, tile, lambda n: flash_registers(case, tile, n))
         return Tile(tile.block_m, tile.block_n, 1, warps)
 
     def smem_bytes(self, case: Case) -> int:
@@ -141,7 +112,7 @@ class Flash1:
     def unsupported(self, case: Case, gpu: Gpu) -> str | None:
         """Why ``case`` can't run on ``gpu``, or None."""
         tile = resolved_tile(case)
-        registers = _registers(case, tile, tile.num_warps)
+        registers = flash_registers(case, tile, tile.num_warps)
         reason = refusal(case, gpu, lambda other: _smem_bytes(case, other), registers, with_stages=False)
         return reason or grid_refusal(self.program(case))
 
@@ -273,13 +244,6 @@ def _legal_block(size: int) -> int:
 def _smem_bytes(case: Case, tile: Tile) -> int:
     rows = tile.block_m + 2 * tile.block_n
     return rows * padded_head_dim(case.shape.head_dim) * case.itemsize
-
-
-def _registers(case: Case, tile: Tile, warps: int) -> int:
-    """Registers per thread for the accumulators of S and O, and for the fp32 kernel's Q micro-tile."""
-    rows = tile.block_m // warps
-    accumulators = rows * (tile.block_n + padded_head_dim(case.shape.head_dim)) // WARP_SIZE
-    return accumulators + (rows if case.dtype == "fp32" else 0)
 
 
 def _sectors(case: Case) -> dict[tuple[str, str, Op], int]:

@@ -25,10 +25,9 @@ from fa_bench.algorithms.sectors import slice_phases
 from fa_bench.algorithms.slices import row_vector_sectors, tensor_sectors
 from fa_bench.algorithms.tensors import ELEMENT_DEFINES, padded_head_dim, qkvo, row_vector, stride_arguments
 from fa_bench.algorithms.tiles import (
-    FP32_STORE,
     WARP_SIZE,
-    Access,
-    copy_access,
+    TilePlan,
+    flash_registers,
     grid_refusal,
     refusal,
     resolve_warps,
@@ -46,35 +45,7 @@ _REGISTER_BUDGET: Final = 192
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """The numbers of a case that follow from its tile: what the kernels call by the same names."""
-
-    case: Case
-    tile: Tile
-
-    @property
-    def dim(self) -> int:
-        return padded_head_dim(self.case.shape.head_dim)
-
-    @property
-    def q_blocks(self) -> int:
-        return math.ceil(self.case.shape.seq_q / self.tile.block_m)
-
-    @property
-    def warp_rows(self) -> int:
-        """Consecutive rows of Q that a warp owns, and with them those of LSE."""
-        return self.tile.block_m // self.tile.num_warps
-
-    @property
-    def copy(self) -> Access:
-        """What an instruction covers of Q, K and V."""
-        return copy_access(self.dim * self.case.itemsize)
-
-    @property
-    def store(self) -> Access:
-        """The same for O."""
-        return FP32_STORE if self.case.dtype == "fp32" else self.copy
-
+class _Plan(TilePlan):
     def kv_blocks(self) -> npt.NDArray[np.int64]:
         """K/V tiles that each Q tile visits: none behind its last row's diagonal."""
         shape = self.case.shape
@@ -122,7 +93,7 @@ class Flash2:
 
     def resolve(self, case: Case, tile: Tile) -> Tile:
         """``tile`` with ``num_warps``: four if each warp then has whole mma rows that fit its registers."""
-        warps = resolve_warps(case, tile, lambda n: _registers(case, tile, n), _REGISTER_BUDGET)
+        warps = resolve_warps(case, tile, lambda n: flash_registers(case, tile, n), _REGISTER_BUDGET)
         return Tile(tile.block_m, tile.block_n, tile.stages, warps)
 
     def smem_bytes(self, case: Case) -> int:
@@ -132,7 +103,7 @@ class Flash2:
     def unsupported(self, case: Case, gpu: Gpu) -> str | None:
         """Why ``case`` can't run on ``gpu``, or None."""
         tile = resolved_tile(case)
-        registers = _registers(case, tile, tile.num_warps)
+        registers = flash_registers(case, tile, tile.num_warps)
         reason = refusal(case, gpu, lambda other: _smem_bytes(case, other), registers)
         return reason or grid_refusal(self.program(case))
 
@@ -249,13 +220,6 @@ def _phases(buffer: Buffer) -> str:
 def _smem_bytes(case: Case, tile: Tile) -> int:
     rows = tile.block_m + 2 * tile.stages * tile.block_n
     return rows * padded_head_dim(case.shape.head_dim) * case.itemsize
-
-
-def _registers(case: Case, tile: Tile, warps: int) -> int:
-    """Registers per thread for the accumulators of S and O, and for the fp32 kernel's Q micro-tile."""
-    rows = tile.block_m // warps
-    accumulators = rows * (tile.block_n + padded_head_dim(case.shape.head_dim)) // WARP_SIZE
-    return accumulators + (rows if case.dtype == "fp32" else 0)
 
 
 def _sectors(case: Case) -> dict[tuple[str, Op], int]:

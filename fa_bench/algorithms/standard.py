@@ -23,11 +23,9 @@ from fa_bench.algorithms.slices import tensor_sectors
 from fa_bench.algorithms.tensors import ELEMENT_DEFINES, padded_head_dim, qkvo, row_vector, stride_arguments
 from fa_bench.algorithms.tiles import (
     CHUNK_BYTES,
-    FP32_STORE,
     REGISTER_BUDGET,
     WARP_SIZE,
-    Access,
-    copy_access,
+    TilePlan,
     grid_refusal,
     refusal,
     resolve_warps,
@@ -67,20 +65,7 @@ class _Softmax:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """The numbers of a case that follow from its tile: what the kernels call by the same names."""
-
-    case: Case
-    tile: Tile
-
-    @property
-    def dim(self) -> int:
-        return padded_head_dim(self.case.shape.head_dim)
-
-    @property
-    def q_blocks(self) -> int:
-        return math.ceil(self.case.shape.seq_q / self.tile.block_m)
-
+class _Plan(TilePlan):
     @property
     def kv_blocks(self) -> int:
         return math.ceil(self.case.shape.seq_kv / self.tile.block_n)
@@ -89,16 +74,6 @@ class _Plan:
     def pitch(self) -> int:
         """Elements from row to row of S and P."""
         return math.ceil(self.case.shape.seq_kv / PITCH_ELEMENTS) * PITCH_ELEMENTS
-
-    @property
-    def copy(self) -> Access:
-        """What an instruction covers of Q, K and V."""
-        return copy_access(self.dim * self.case.itemsize)
-
-    @property
-    def store(self) -> Access:
-        """The same for O."""
-        return FP32_STORE if self.case.dtype == "fp32" else self.copy
 
     @property
     def row_sectors(self) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from fa_bench.algorithms.base import Program
+from fa_bench.algorithms.tensors import padded_head_dim
 from fa_bench.cases import Case, Tile
 from fa_bench.errors import UsageError
 from fa_bench.model.gpu import Gpu
@@ -94,6 +96,46 @@ def resolve_warps(case: Case, tile: Tile, registers: Callable[[int], int], budge
         return tile.num_warps
     fitting = [warps for warps in legal if registers(warps) <= budget]
     return fitting[0] if fitting else max(legal)
+
+
+@dataclass(frozen=True, slots=True)
+class TilePlan:
+    """The numbers of a case that follow from its tile: what the kernels call by the same names."""
+
+    case: Case
+    tile: Tile
+
+    @property
+    def dim(self) -> int:
+        """head_dim of the tile in shared memory."""
+        return padded_head_dim(self.case.shape.head_dim)
+
+    @property
+    def q_blocks(self) -> int:
+        """Q tiles of a slice."""
+        return math.ceil(self.case.shape.seq_q / self.tile.block_m)
+
+    @property
+    def warp_rows(self) -> int:
+        """Consecutive rows of Q that a warp owns, and with them those of LSE, l and m."""
+        return self.tile.block_m // self.tile.num_warps
+
+    @property
+    def copy(self) -> Access:
+        """What an instruction covers of Q, K and V."""
+        return copy_access(self.dim * self.case.itemsize)
+
+    @property
+    def store(self) -> Access:
+        """The same for O."""
+        return FP32_STORE if self.case.dtype == "fp32" else self.copy
+
+
+def flash_registers(case: Case, tile: Tile, warps: int) -> int:
+    """Registers per thread for the accumulators of S and O, and for the fp32 kernels' Q micro-tile."""
+    rows = tile.block_m // warps
+    accumulators = rows * (tile.block_n + padded_head_dim(case.shape.head_dim)) // WARP_SIZE
+    return accumulators + (rows if case.dtype == "fp32" else 0)
 
 
 def refusal(

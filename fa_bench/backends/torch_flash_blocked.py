@@ -49,7 +49,7 @@ class _Blocks:
         return s
 
 
-class _FlashFunction(torch.autograd.Function):  # type: ignore[misc]
+class _FlashFunction(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped here
     """Forward and backward over blocks. ``q [B, H, Sq, D]``; ``k, v [B, H, Skv, D]``."""
 
     @staticmethod
@@ -104,7 +104,7 @@ class _FlashFunction(torch.autograd.Function):  # type: ignore[misc]
         return d_q, d_k.to(k.dtype), d_v.to(v.dtype), None, None, None
 
 
-class FlashAttention(nn.Module):  # type: ignore[misc]
+class FlashAttention(nn.Module):  # type: ignore[misc]  # likewise
     """Exact attention that never holds the N×N matrix, forward or backward.
 
     Parameters

@@ -126,7 +126,7 @@ def _in_our_words(error: BaseException) -> tuple[str, str]:
         known = [name for parameter in context.command.params for name in parameter.opts] if context else []
         return f"There is no option {option!r}.", f"{nearest(option, known)} {help_hint}".strip()
     # Newer typer checks values with pydantic, which puts its own words before ours.
-    message = " ".join(error.format_message().split()).replace("Value error, ", "")  # type: ignore[attr-defined]
+    message = " ".join(error.format_message().split()).replace("Value error, ", "")  # type: ignore[attr-defined]  # click's
     return message if message.endswith(".") else f"{message}.", help_hint
 
 

@@ -218,7 +218,7 @@ def _whole(where: str, data: Mapping[str, object], key: str) -> int:
 
 def _number(where: str, data: Mapping[str, object], key: str) -> float:
     value = data[key]
-    # The upper end refuses TOML's inf, and nan fails every comparison.
-    if type(value) not in (int, float) or not 0 < value < 1e9:  # type: ignore[operator]
+    # bool is an int to Python. The upper end refuses TOML's inf, and nan fails every comparison.
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e9:
         raise UsageError(f"{where}: {key} must be a positive number, not {value!r}.")
-    return float(value)  # type: ignore[arg-type]
+    return float(value)

@@ -188,7 +188,7 @@ def _launch(before: KernelProfile, after: KernelProfile, context: Sequence[str])
 
 
 def _text(value: object) -> str:
-    return str(value) if isinstance(value, str) else ",".join(map(str, value))  # type: ignore[call-overload]
+    return str(value) if isinstance(value, str) else ",".join(map(str, value))  # type: ignore[call-overload]  # a tuple then
 
 
 def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Change, ...]:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from fa_bench.ptx.isa_row import CARRY
-from fa_bench.ptx.program import Addr, Imm, Instruction, Kernel, Label, Reg, Special, Vec
+from fa_bench.ptx.program import Addr, Imm, Instruction, Kernel, Label, Operand, Reg, Special, Vec
 
 #: Rows that hold lanes back until others come.
 BARRIERS: Final = frozenset(f"{word}.{what}" for word in ("bar", "barrier") for what in ("sync", "red", "red.popc"))
@@ -78,8 +78,9 @@ class Flow:
         self._postdominators()
         self._uniformity()
 
-    def target(self, label: Label) -> int:
+    def target(self, label: Operand) -> int:
         """Block index that ``label`` stands before."""
+        assert isinstance(label, Label)
         return self.of_instruction[self.kernel.labels[label.name]]
 
     def only_ends(self, index: int) -> bool:

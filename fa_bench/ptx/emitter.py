@@ -94,8 +94,8 @@ class Emitter:
         self.specials: dict[str, Value] = {}
         #: What a family of lowerings keeps within a block.
         self.block_state: dict[str, object] = {}
-        #: Names of the run-time functions that the kernel calls.
-        self.runtime: set[str] = set()
+        #: Whether warps need a queue of copies in flight.
+        self.uses_queue = False
         #: IR text of run-time functions by name: what :meth:`define` collected.
         self.library: dict[str, str] = {}
 

@@ -122,8 +122,8 @@ def _identity() -> str:
     return f"{digest.hexdigest()} {llvmlite.__version__} {llvm.llvm_version_info} {cpu} {features}"
 
 
-@functools.cache
 def _target_machine() -> Any:
+    """A target machine for this CPU. An engine takes ownership of its own, so each use makes one."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     cpu, features = host.cpu()
@@ -150,17 +150,10 @@ def _machine_code(text: str) -> bytes:
 
 
 def _engine(code: bytes) -> Any:
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine_for_engine())
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return engine
-
-
-def _target_machine_for_engine() -> Any:
-    """An engine takes ownership of its target machine, so each gets its own."""
-    _target_machine()
-    cpu, features = host.cpu()
-    return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=2, jit=True)
 
 
 def lower(kernel: Kernel, one_dimensional: bool, counting: bool = True) -> tuple[str, Plan]:
@@ -175,8 +168,7 @@ def lower(kernel: Kernel, one_dimensional: bool, counting: bool = True) -> tuple
     queue_offset = -(-end // 64) * 64
     emitter = Emitter(flow, offsets)
     body = WarpFunction(emitter).text()
-    uses_queue = "copy_queue" in emitter.runtime
-    local_offset = queue_offset + (Queue.ENTRIES * Queue.SIZE if uses_queue else 0)
+    local_offset = queue_offset + (Queue.ENTRIES * Queue.SIZE if emitter.uses_queue else 0)
     local_bytes = -(-LANES * lower_space.local_stride(kernel.local_bytes) // 64) * 64
     # An odd number of lines between warps keeps their states out of the same cache sets.
     warp_bytes = local_offset + local_bytes + (64 if (local_offset + local_bytes) % 128 == 0 else 0)
@@ -210,21 +202,7 @@ def _module(warp: str, e: Emitter, plan: Plan, counting: bool) -> str:
         runtime.template("mbarrier", WARP_BYTES=plan.warp_bytes, QUEUE_OFFSET=plan.queue_offset),
         runtime_math.ex2(),
         runtime_math.lg2(),
-        runtime_math.permute(host.has("avx512f")),
     ]
-    sizes: set[int] = set()
-    quad = False
-    for name in sorted(e.runtime):
-        word, _, rest = name.partition("_")
-        if rest.endswith("_quad"):
-            quad = True
-        elif word in ("ld", "st"):
-            sizes.add(int(rest.split("_")[1]))
-        elif word == "ldmatrix":
-            functions.append(runtime_math.ldmatrix(int(rest[1]), rest.endswith("trans")))
-    functions += [runtime.access(size) for size in sorted(sizes)]
-    if quad:
-        functions += [runtime.quads(), runtime.template("quad")]
     text = "\n".join(functions)
     vectors = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
     return (

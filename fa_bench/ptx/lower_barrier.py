@@ -9,7 +9,7 @@ from fa_bench.ptx.emitter import Emitter, Value
 from fa_bench.ptx.isa import UnsupportedInstruction
 from fa_bench.ptx.layout import FLAG_OK, LANES, SHARED_WINDOW, Context
 from fa_bench.ptx.lower_arith import lowers
-from fa_bench.ptx.lower_memory import address, fault_unless, first_active
+from fa_bench.ptx.lower_memory import address, fault_unless, first_active, moves
 from fa_bench.ptx.program import Instruction, Operand
 
 #: Bits of an mbarrier's word: below are the counts, from here on stands the phase.
@@ -92,7 +92,7 @@ def _init(e: Emitter, i: Instruction) -> None:
 @lowers("mbarrier.inval")
 def _inval(e: Emitter, i: Instruction) -> None:
     at, _ = _places(e, i, 0)
-    e.runtime.add("st_any_8")
+    moves(e, 8)
     places = e.let(f"load <{LANES} x i64>, ptr {at}, align 64")
     zeros = e.alloca("mbarrier.words", 8 * LANES)
     e.emit(f"store <{LANES} x i64> zeroinitializer, ptr {zeros}, align 64")
@@ -120,7 +120,7 @@ def _test_wait(e: Emitter, i: Instruction) -> None:
     at, where = _places(e, i, 1)
     if any(other.row.name == "cp.async.mbarrier.arrive" for other in e.kernel.instructions):
         e.emit("call void @mbarrier_settle(ptr %ctx)")
-    e.runtime.add("ld_any_8")
+    moves(e, 8)
     places = e.let(f"load <{LANES} x i64>, ptr {at}, align 64")
     words = e.alloca("mbarrier.words", 8 * LANES)
     mask = e.guard_mask()
@@ -153,7 +153,7 @@ def _pending_count(e: Emitter, i: Instruction) -> None:
 
 @lowers("cp.async.mbarrier.arrive")
 def _arrive_behind_copies(e: Emitter, i: Instruction) -> None:
-    e.runtime.add("copy_queue")
+    e.uses_queue = True
     at, _ = _places(e, i, 0)
     if not i.has("noinc"):
         e.emit(f"call void @mbarrier_expect(ptr {at}, i32 {e.guard_mask()})")

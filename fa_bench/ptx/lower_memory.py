@@ -1,7 +1,8 @@
-"""Lowering of loads, stores, ldmatrix, cp.async: addresses here, the work in ``runtime_memory``."""
+"""Lowering of loads, stores, ldmatrix, cp.async: addresses here, the work in ``ir/``."""
 
 from __future__ import annotations
 
+from fa_bench.ptx import runtime, runtime_math
 from fa_bench.ptx.emitter import BITS, ELEMENT, Emitter, Value
 from fa_bench.ptx.isa import UnsupportedInstruction
 from fa_bench.ptx.layout import LANES, SHARED_WINDOW, Context, GlobalSite, SharedSite
@@ -66,6 +67,20 @@ def widened(e: Emitter, i: Instruction, target: Operand, value: Value) -> Value:
     return value
 
 
+def moves(e: Emitter, size: int) -> None:
+    """Make sure that the module can move ``size`` bytes per lane: loads, stores, ``@gather``, ``@scatter``."""
+    e.define(f"moves_{size}", lambda: runtime.access(size))
+
+
+def load_function(e: Emitter, space: str, size: int, quad: bool) -> str:
+    """Name of the run-time function that loads ``size`` bytes per lane, ``quad`` as four vectors of 32-bit words."""
+    if quad:
+        e.define("quads", lambda: runtime.quads() + runtime.template("quad"))
+        return f"ld_{space}_quad"
+    moves(e, size)
+    return f"ld_{space}_{size}"
+
+
 @lowers("ld.global", "ld.shared")
 def _load(e: Emitter, i: Instruction) -> None:
     space = i.row.op.removeprefix("ld.")
@@ -87,8 +102,7 @@ def _load(e: Emitter, i: Instruction) -> None:
     else:
         buffer = transfer(e, size)
         quad = unit == 4 and len(items) == 4
-        name = f"ld_{space}_{'quad' if quad else size}"
-        e.runtime.add(name)
+        name = load_function(e, space, size, quad)
         flags = e.let(f"call i32 @{name}(ptr %ctx, ptr {place}, {where.typed}, i32 {e.guard_mask()}, ptr {buffer})")
         fault_unless(e, e.let(f"icmp ne i32 {flags}, 0"))
         values = unpacked(e, buffer, elem, len(items), quad)
@@ -163,7 +177,7 @@ def _store(e: Emitter, i: Instruction) -> None:
     where = e.vector(address(e, i.operands[0], "i64" if space == "global" else "i32"))
     buffer, size = packed(e, i, items_of(i.operands[1]))
     place = site(e, space)
-    e.runtime.add(f"st_{space}_{size}")
+    moves(e, size)
     flags = e.let(
         f"call i32 @st_{space}_{size}(ptr %ctx, ptr {place}, {where.typed}, i32 {e.guard_mask()}, ptr {buffer})"
     )
@@ -173,8 +187,9 @@ def _store(e: Emitter, i: Instruction) -> None:
 @lowers("ldmatrix")
 def _ldmatrix(e: Emitter, i: Instruction) -> None:
     items = items_of(i.operands[0])
-    name = f"ldmatrix_x{len(items)}" + ("_trans" if i.has("trans") else "")
-    e.runtime.add(name)
+    trans = i.has("trans")
+    name = f"ldmatrix_x{len(items)}" + ("_trans" if trans else "")
+    e.define(name, lambda: runtime_math.ldmatrix(len(items), trans))
     where = shared_offset(e, i, 1)
     place = site(e, "shared")
     buffer = e.alloca("xfer", LANES * 16)
@@ -190,7 +205,7 @@ def _cp_async(e: Emitter, i: Instruction) -> None:
     size = i.operands[2]
     if not isinstance(size, Imm) or size.value not in (4, 8, 16) or (i.has("cg") and size.value != 16):
         raise UnsupportedInstruction(i.text, i.line)
-    e.runtime.add("copy_queue")
+    e.uses_queue = True
     target = e.vector(address(e, i.operands[0], "i32"))
     source = e.vector(address(e, i.operands[1], "i64"))
     whole = e.literal(int(size.value), "i32")
@@ -239,4 +254,4 @@ def _whole_warp(e: Emitter, i: Instruction) -> None:
     """Copy groups are kept per warp: a guarded commit or wait would need them per thread."""
     if i.guard is not None:
         raise UnsupportedInstruction(i.text, i.line)
-    e.runtime.add("copy_queue")
+    e.uses_queue = True

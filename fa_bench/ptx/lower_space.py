@@ -21,6 +21,7 @@ from fa_bench.ptx.lower_memory import (
     fault_unless,
     first_active,
     items_of,
+    moves,
     packed,
     site,
     transfer,
@@ -79,7 +80,7 @@ def _load(e: Emitter, i: Instruction) -> None:
     else:
         places, flags = resolved(e, space, where, size, Buffers.READ)
         buffer = transfer(e, size)
-        e.runtime.add(f"ld_{space}_{size}")
+        moves(e, size)
         e.emit(f"call void @gather_{size}(<{LANES} x i64> {places}, i32 {e.guard_mask()}, i32 {flags}, ptr {buffer})")
         values = unpacked(e, buffer, elem, len(items), False)
         if where.uniform and not e.flow.varies(i):
@@ -113,7 +114,7 @@ def _store(e: Emitter, i: Instruction) -> None:
         e.emit("fence release")
     buffer, size = packed(e, i, items_of(i.operands[1]))
     places, flags = resolved(e, space, address(e, i.operands[0], "i64"), size, Buffers.WRITE)
-    e.runtime.add(f"st_{space}_{size}")
+    moves(e, size)
     e.emit(f"call void @scatter_{size}(<{LANES} x i64> {places}, i32 {e.guard_mask()}, i32 {flags}, ptr {buffer})")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fa_bench.ptx import host, runtime_math
 from fa_bench.ptx.emitter import IOTA, Emitter, Value
 from fa_bench.ptx.layout import LANES
 from fa_bench.ptx.lower_arith import lowers
@@ -46,7 +47,7 @@ def _shfl(e: Emitter, i: Instruction) -> None:
         inside = Value(f"<{flags}>", "i1", False)
     else:
         source, inside = _dynamic_sources(e, i, mode)
-        e.runtime.add("permute")
+        e.define("permute", lambda: runtime_math.permute(host.has("avx512f")))
         moved = e.let(f"call <{LANES} x i32> @permute({value.typed}, {source.typed})")
     target = i.operands[0]
     if isinstance(target, Pair):

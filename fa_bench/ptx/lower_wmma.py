@@ -12,7 +12,7 @@ from fa_bench.ptx.isa import UnsupportedInstruction
 from fa_bench.ptx.isa_matrix import WMMA
 from fa_bench.ptx.layout import LANES, Buffers
 from fa_bench.ptx.lower_arith import extended, lowers
-from fa_bench.ptx.lower_memory import address, fault_unless, items_of, site, transfer
+from fa_bench.ptx.lower_memory import address, fault_unless, items_of, moves, site, transfer
 from fa_bench.ptx.lower_space import resolved
 from fa_bench.ptx.program import Instruction, Operand
 from fa_bench.ptx.wide import Wide, indices
@@ -62,13 +62,12 @@ class _Access:
         """``size`` bytes of each lane as an integer."""
         e = self.e
         buffer = transfer(e, size)
+        moves(e, size)
         if self.space == "generic":
             places, flags = resolved(e, self.space, where, size, Buffers.READ)
-            e.runtime.add(f"ld_generic_{size}")
             e.emit(f"call void @gather_{size}(<{LANES} x i64> {places}, i32 {e.mask()}, i32 {flags}, ptr {buffer})")
         else:
             name, place = f"ld_{self.space}_{size}", site(e, self.space)
-            e.runtime.add(name)
             flags = e.let(f"call i32 @{name}(ptr %ctx, ptr {place}, {where.typed}, i32 {e.mask()}, ptr {buffer})")
             fault_unless(e, e.let(f"icmp ne i32 {flags}, 0"))
         elem = f"i{8 * size}"
@@ -79,7 +78,7 @@ class _Access:
         e = self.e
         buffer = transfer(e, size)
         e.emit(f"store {data.typed}, ptr {buffer}, align 64")
-        e.runtime.add(f"st_{self.space}_{size}")
+        moves(e, size)
         if self.space == "generic":
             places, flags = resolved(e, self.space, where, size, Buffers.WRITE)
             e.emit(f"call void @scatter_{size}(<{LANES} x i64> {places}, i32 {e.mask()}, i32 {flags}, ptr {buffer})")

@@ -16,7 +16,7 @@ from fa_bench.ptx.inline import Access, Body, Call, Linker, Origin, Slot
 from fa_bench.ptx.isa import TYPE_BITS, Form, PtxError, UnsupportedInstruction, match
 from fa_bench.ptx.isa_row import vector_length
 from fa_bench.ptx.operands import Names, split
-from fa_bench.ptx.program import Addr, Instruction, Kernel, Label, Module, Operand, Pair, Param, Reg, Symbol, Vec
+from fa_bench.ptx.program import Addr, Instruction, Kernel, Label, Module, Operand, Param, Reg, Symbol, Vec
 from fa_bench.ptx.validate import check_roles
 from fa_bench.ptx.variables import Storage, declared
 
@@ -286,8 +286,6 @@ class _BodyReader:
                 yield Label(text)
                 continue
             operand = self.names.operand(text, self.line)
-            if isinstance(operand, Addr) != role.startswith("[") or ("|" in role and not isinstance(operand, Pair)):
-                raise UnsupportedInstruction(content, self.line)
             if elements and role in "db" and elements != (len(operand.items) if isinstance(operand, Vec) else 1):
                 raise UnsupportedInstruction(content, self.line)
             yield operand

@@ -30,9 +30,11 @@ def _fits(instruction: Instruction, role: str, operand: Operand) -> bool:
         return isinstance(operand, Addr)
     if role == "L":
         return isinstance(operand, Label)
+    if "|" in role and not isinstance(operand, Pair):
+        return False
     if role.startswith("d"):
         if isinstance(operand, Pair):
-            two = role == "d|q" or instruction.row.op.startswith(_TWO_RESULTS)
+            two = "|" in role or instruction.row.op.startswith(_TWO_RESULTS)
             return two and _is_target(operand.first) and _is_target(operand.second)
         if isinstance(operand, Vec):
             return all(_is_target(item) for item in operand.items)

@@ -168,8 +168,7 @@ class WarpFunction:
 
     def _branch(self, block: Block, instruction: Instruction) -> None:
         e, k = self.e, block.index
-        label = instruction.operands[0]
-        target = self.flow.target(label)  # type: ignore[arg-type]  # the parser makes it a Label
+        target = self.flow.target(instruction.operands[0])
         if instruction.guard is None:
             e.flush()
             self._goto(k, target)
@@ -231,7 +230,7 @@ class WarpFunction:
         e, k = self.e, block.index
         table = instruction.operands[1]
         assert isinstance(table, Vec)
-        targets = [self.flow.target(label) for label in table.items]  # type: ignore[arg-type]  # Labels, as in bra
+        targets = [self.flow.target(label) for label in table.items]
         index = e.read(instruction.operands[0], "i32")
         inside = e.guard_mask()
         active = e.mask()

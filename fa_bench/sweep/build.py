@@ -161,12 +161,8 @@ def timing_fault(case: Case, samples: Samples, prediction: Prediction, site: Sit
 
 def _peak_tflops(case: Case, gpu: Gpu) -> float:
     """The most that any unit of ``gpu`` can do in this type, at the highest clock that it may be set to."""
-    tensor = {
-        "fp16": gpu.fp16_tensor_tflops,
-        "bf16": gpu.bf16_tensor_tflops,
-        "fp32": gpu.tf32_tensor_tflops,  # libraries may use it for fp32 inputs
-    }[case.dtype]
-    return max(gpu.fp32_tflops, tensor or 0.0) * gpu.boost_max_mhz / gpu.boost_mhz
+    # TF32 counts for fp32: libraries may use it.
+    return max(gpu.fp32_tflops, gpu.tensor_tflops(case.dtype) or 0.0) * gpu.boost_max_mhz / gpu.boost_mhz
 
 
 def _identity(site: Site, case: Case) -> dict[str, Any]:
