@@ -6,7 +6,8 @@ a formula.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import TYPE_CHECKING, Any, Final
 
 from fa_bench.ptx.counters import LaunchCounters, SharedCounters, TensorCounters
 from fa_bench.ptx.isa import PtxError, UnsupportedInstruction
@@ -15,26 +16,40 @@ from fa_bench.ptx.parser import load
 from fa_bench.ptx.program import Kernel, Module
 
 if TYPE_CHECKING:
+    from fa_bench.ptx.caches import L2, MemoryCounters, MemorySystem
     from fa_bench.ptx.machine import launch
+    from fa_bench.ptx.waves import Step, Waves, launch_waves, walk
 
 __all__ = [
+    "L2",
     "Kernel",
     "LaunchCounters",
     "Memory",
+    "MemoryCounters",
+    "MemorySystem",
     "Module",
     "PtxError",
     "SharedCounters",
+    "Step",
     "TensorCounters",
     "UnsupportedInstruction",
+    "Waves",
     "launch",
+    "launch_waves",
     "load",
+    "walk",
 ]
+
+#: What needs LLVM, by the module that has it.
+_LATE: Final = {
+    **dict.fromkeys(("L2", "MemoryCounters", "MemorySystem"), "caches"),
+    **dict.fromkeys(("Step", "Waves", "launch_waves", "walk"), "waves"),
+    "launch": "machine",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import LLVM only when something is launched."""
-    if name == "launch":
-        from fa_bench.ptx.machine import launch
-
-        return launch
+    if name in _LATE:
+        return getattr(importlib.import_module(f"fa_bench.ptx.{_LATE[name]}"), name)
     raise AttributeError(name)

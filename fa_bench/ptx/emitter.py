@@ -82,6 +82,8 @@ class Emitter:
         self.allocas: list[str] = []
         self.counter = 0
         self.global_sites: list[int] = []
+        #: Of each global site, whether its instruction passes L1 by.
+        self.bypasses: list[bool] = []
         self.shared_sites: list[int] = []
         self.instruction_index = 0
         self.block: Block = flow.blocks[0]

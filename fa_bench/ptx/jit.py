@@ -9,7 +9,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -22,8 +22,12 @@ from fa_bench.ptx.layout import LANES, Queue, Warp
 from fa_bench.ptx.program import Kernel
 from fa_bench.ptx.warp_function import WarpFunction
 
+#: ``counted`` counts and checks bounds; ``traced`` also logs which sectors are asked for, for the caches to see;
+#: ``uncounted`` does neither, it is the yardstick for what counting costs.
+Mode = Literal["counted", "traced", "uncounted"]
 #: Compiled kernels that the process keeps loaded, oldest first.
 KERNELS_KEPT: Final = 64
+_VECTORS: Final = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
 _LOADED: Final[dict[str, CompiledKernel]] = {}
 
 
@@ -38,6 +42,8 @@ class Plan:
     #: Index of the instruction of each access site.
     global_sites: list[int]
     shared_sites: list[int]
+    #: Of each global access site, whether its instruction passes L1 by.
+    bypasses: list[bool]
     #: (first instruction, one past the last) of each basic block.
     blocks: list[tuple[int, int]]
 
@@ -48,12 +54,22 @@ class CompiledKernel:
 
     kernel: Kernel
     plan: Plan
-    run_ctas: Any
     engine: Any
     from_cache: bool
 
+    @functools.cached_property
+    def run_ctas(self) -> Any:
+        """``run_ctas(context, counter, list, count) -> code``."""
+        return self.function(
+            "run_ctas", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
+        )
 
-def compile_kernel(kernel: Kernel, one_dimensional: bool, counting: bool = True) -> CompiledKernel:
+    def function(self, name: str, result: Any, *arguments: Any) -> Any:
+        """A function of the module, to be called from Python."""
+        return ctypes.CFUNCTYPE(result, *arguments)(self.engine.get_function_address(name))
+
+
+def compile_kernel(kernel: Kernel, one_dimensional: bool, mode: Mode = "counted") -> CompiledKernel:
     """Compile ``kernel``, or load it from the cache.
 
     Parameters
@@ -61,15 +77,15 @@ def compile_kernel(kernel: Kernel, one_dimensional: bool, counting: bool = True)
     kernel : Kernel
     one_dimensional : bool
         Whether blocks have extent 1 in y and z.
-    counting : bool
-        Without it nothing is counted and no access is checked: the yardstick for what counting costs.
+    mode : str
+        What the code does beside the kernel's own work, see :data:`Mode`.
 
     Raises
     ------
     UnsupportedInstruction
         If an instruction has operands that the emulator does not execute.
     """
-    key = _key(kernel, one_dimensional, counting)
+    key = _key(kernel, one_dimensional, mode)
     if key in _LOADED:
         # The same code, but lines and variables of the module at hand.
         return replace(_LOADED[key], kernel=kernel)
@@ -77,15 +93,13 @@ def compile_kernel(kernel: Kernel, one_dimensional: bool, counting: bool = True)
     if cached is not None:
         plan, code = cached
     else:
-        text, plan = lower(kernel, one_dimensional, counting)
+        text, plan = lower(kernel, one_dimensional, mode)
         code = _machine_code(text)
         EMULATOR.write(key, json.dumps(asdict(plan)).encode() + b"\n" + code)
     engine = _engine(code)
-    prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-    function = prototype(engine.get_function_address("run_ctas"))
     while len(_LOADED) >= KERNELS_KEPT:
         del _LOADED[next(iter(_LOADED))]
-    _LOADED[key] = CompiledKernel(kernel, plan, function, engine, cached is not None)
+    _LOADED[key] = CompiledKernel(kernel, plan, engine, cached is not None)
     return _LOADED[key]
 
 
@@ -99,9 +113,9 @@ def _from_bytes(content: bytes | None) -> tuple[Plan, bytes] | None:
         return None  # not ours to read: compile again
 
 
-def _key(kernel: Kernel, one_dimensional: bool, counting: bool) -> str:
+def _key(kernel: Kernel, one_dimensional: bool, mode: Mode) -> str:
     digest = hashlib.sha256(_identity().encode())
-    digest.update(repr((kernel.name, kernel.params, kernel.shared, one_dimensional, counting)).encode())
+    digest.update(repr((kernel.name, kernel.params, kernel.shared, one_dimensional, mode)).encode())
     digest.update("\n".join(i.text for i in kernel.instructions).encode())
     digest.update(repr((kernel.local, kernel.local_bytes, kernel.storage.layout)).encode())
     if kernel.inlined:
@@ -149,6 +163,17 @@ def _machine_code(text: str) -> bytes:
     return code
 
 
+def run_time_engine(text: str) -> Any:
+    """Engine with the functions of an IR text that belongs to no kernel; its machine code is cached."""
+    text += f"\nattributes #0 = {{ alwaysinline nounwind {_VECTORS} }}\nattributes #1 = {{ nounwind {_VECTORS} }}\n"
+    key = hashlib.sha256(f"{_identity()}\n{text}".encode()).hexdigest()[:32]
+    code = EMULATOR.read(key)
+    if not code:
+        code = _machine_code(text)
+        EMULATOR.write(key, code)
+    return _engine(code)
+
+
 def _engine(code: bytes) -> Any:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
@@ -156,7 +181,7 @@ def _engine(code: bytes) -> Any:
     return engine
 
 
-def lower(kernel: Kernel, one_dimensional: bool, counting: bool = True) -> tuple[str, Plan]:
+def lower(kernel: Kernel, one_dimensional: bool, mode: Mode = "counted") -> tuple[str, Plan]:
     """IR text of ``kernel`` with its run-time functions, and its plan."""
     flow = Flow(kernel, one_dimensional)
     offsets: dict[str, int] = {}
@@ -179,13 +204,14 @@ def lower(kernel: Kernel, one_dimensional: bool, counting: bool = True) -> tuple
         local_bytes,
         emitter.global_sites,
         emitter.shared_sites,
+        emitter.bypasses,
         [(b.start, b.stop) for b in flow.blocks],
     )
     body = body.replace("QUEUE_OFFSET", str(queue_offset)).replace("LOCAL_OFFSET", str(local_offset))
-    return _module(body, emitter, plan, counting), plan
+    return _module(body, emitter, plan, mode), plan
 
 
-def _module(warp: str, e: Emitter, plan: Plan, counting: bool) -> str:
+def _module(warp: str, e: Emitter, plan: Plan, mode: Mode) -> str:
     functions = [
         warp,
         *e.library.values(),
@@ -197,19 +223,27 @@ def _module(warp: str, e: Emitter, plan: Plan, counting: bool) -> str:
             LOCAL_BYTES=plan.local_bytes,
         ),
         runtime.template("barrier", WARP_BYTES=plan.warp_bytes),
-        runtime.template("check" if counting else "uncounted"),
+        *_observers(mode),
         runtime.template("queue"),
         runtime.template("mbarrier", WARP_BYTES=plan.warp_bytes, QUEUE_OFFSET=plan.queue_offset),
         runtime_math.ex2(),
         runtime_math.lg2(),
     ]
     text = "\n".join(functions)
-    vectors = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
     return (
-        text + "\n" + "\n".join(_intrinsics(text)) + f"\nattributes #0 = {{ nounwind {vectors} }}\n"
-        f"attributes #1 = {{ nounwind noinline {vectors} }}\n"
-        f"attributes #3 = {{ nounwind alwaysinline {vectors} }}\n"
+        text + "\n" + "\n".join(_intrinsics(text)) + f"\nattributes #0 = {{ nounwind {_VECTORS} }}\n"
+        f"attributes #1 = {{ nounwind noinline {_VECTORS} }}\n"
+        f"attributes #3 = {{ nounwind alwaysinline {_VECTORS} }}\n"
     )
+
+
+def _observers(mode: Mode) -> list[str]:
+    """What looks at each access."""
+    if mode == "uncounted":
+        return [runtime.template("uncounted")]
+    if mode == "counted":
+        return [runtime.template("check", PREFIX="")]
+    return [runtime.template("check", PREFIX="counted_"), runtime.template("trace")]
 
 
 def _intrinsics(text: str) -> list[str]:

@@ -54,6 +54,10 @@ class Context:
     PARAMS_SIZE: Final = 280  # i64
     VOTES: Final = 288  # i32 x 16: threads that voted yes at each barrier
     VOTERS: Final = 352  # i32 x 16: threads that voted
+    LOG: Final = 416  # ptr to the events of this CTA's turn, see Event
+    LOG_COUNT: Final = 424  # i64
+    LOG_LIMIT: Final = 432  # i64: events after which the warp that runs lets the others go on
+    CHECKER: Final = 440  # ptr, see Checker
     SIZE: Final = 448
 
 
@@ -64,11 +68,14 @@ class Buffers:
     HIGH: Final = 8  # i64, one past the end
     #: u64 x 8: requests of direction d at index d, its sectors at d + 2.
     COUNTS: Final = 16
-    SIZE: Final = 80
+    SHIFT: Final = 80  # i64: what is added to a host address to give that on the device
+    SIZE: Final = 128
 
     #: Directions of an access.
     READ: Final = 0
     WRITE: Final = 1
+    #: A ``cp.async`` to shared memory: a write that is done later.
+    COPY: Final = 2
     ATOMIC: Final = 4
 
 
@@ -96,7 +103,99 @@ class GlobalSite:
     #: Behind an instruction's records: u64 requests and sectors of this instruction.
     REQUESTS: Final = WAYS * SIZE
     TOTAL: Final = WAYS * SIZE + 8
+    #: i32: whether the instruction passes L1 by.
+    BYPASS: Final = WAYS * SIZE + 16
+    #: i32: index of the instruction << Origin.SHIFT, and what the instruction promises about order.
+    ORIGIN: Final = WAYS * SIZE + 20
     STRIDE: Final = WAYS * SIZE + 64
+
+
+class Event:
+    """What one warp instruction asks of one 128-byte line, as an i64."""
+
+    LINE_SHIFT: Final = 7
+    LINE_BITS: Final = 33  # device address / 128
+    SECTORS: Final = 33  # 4 bits: sectors of the line
+    KIND: Final = 37  # 3 bits
+    TENSOR: Final = 40  # 16 bits: place in the list of buffers
+    FIRST: Final = 56  # 1 bit: the instruction's first line
+
+    #: Kinds: a read that L1 may answer, one that passes L1 by, a write, an atomic operation.
+    CACHED: Final = 0
+    BYPASS: Final = 1
+    WRITE: Final = 2
+    ATOMIC: Final = 3
+
+
+class Slot:
+    """A place on an SM for one CTA."""
+
+    CONTEXT: Final = 0  # ptr
+    CTA: Final = 8  # i64
+    CODE: Final = 16  # i64: START, then what the last turn returned
+    SIZE: Final = 24
+
+
+class Cache:
+    """One set-associative cache: an SM's L1, or a partition of an L2."""
+
+    WAYS: Final = 16
+    TAGS: Final = 0  # ptr to i64 x places: line number + 1, 0 = empty
+    STATES: Final = 8  # ptr to i64 x places: valid sectors, dirty sectors << 4, tensor << 8
+    STAMPS: Final = 16  # ptr to i64 x places: when it was used last
+    SETS: Final = 24  # i64
+    SIZE: Final = 32
+
+
+class Level:
+    """An L2 with the DRAM behind it."""
+
+    CACHES: Final = 0  # ptr to a Cache per partition
+    PARTITIONS: Final = 8  # i64: 1 or 2
+    PAIRS: Final = 16  # i64: 15 where DRAM gives sectors in pairs, else 0
+    COUNTERS: Final = 24  # ptr to L2Counts of each tensor
+    SIZE: Final = 32
+
+
+class System:
+    """The caches of a GPU; several L2s may see the same requests."""
+
+    CLOCK: Final = 0  # i64: events so far
+    L1: Final = 8  # ptr to a Cache per SM
+    L1_COUNTERS: Final = 16  # ptr to L1Counts of each tensor
+    LEVELS: Final = 24  # ptr to Level records
+    LEVEL_COUNT: Final = 32  # i64
+    TENSORS: Final = 40  # ptr to i64 per buffer of the launch: the number of its tensor
+    SIZE: Final = 48
+
+
+class L1Counts:
+    """Counters of a tensor at L1, u64 each."""
+
+    READ_REQUESTS: Final = 0
+    READ_SECTORS: Final = 1
+    READ_HITS: Final = 2  # sectors
+    WRITE_REQUESTS: Final = 3
+    WRITE_SECTORS: Final = 4
+    ATOMIC_REQUESTS: Final = 5
+    ATOMIC_SECTORS: Final = 6
+    FIELDS: Final = 7
+
+
+class L2Counts:
+    """Counters of a tensor at L2 and DRAM, u64 each."""
+
+    READ_REQUESTS: Final = 0
+    READ_SECTORS: Final = 1
+    READ_HITS: Final = 2  # sectors
+    ATOMIC_REQUESTS: Final = 3
+    ATOMIC_SECTORS: Final = 4
+    ATOMIC_HITS: Final = 5
+    WRITE_REQUESTS: Final = 6
+    WRITE_SECTORS: Final = 7
+    DRAM_READ: Final = 8  # sectors
+    DRAM_WRITE: Final = 9  # sectors
+    FIELDS: Final = 10
 
 
 class SharedSite:
@@ -113,10 +212,96 @@ class SharedSite:
     WAVES: Final = 144  # i64
     PHASES: Final = 152  # i64
     FLAGS: Final = 160  # i32
+    ORIGIN: Final = 164  # i32 in the first record, see GlobalSite
     REQUESTS: Final = 168  # u64
     WAVEFRONTS: Final = 176  # u64
     IDEAL: Final = 184  # u64
     SIZE: Final = 192
+
+
+class Origin:
+    """Flags of a site's ``ORIGIN``."""
+
+    SHIFT: Final = 4
+    STRONG: Final = 1  # volatile, relaxed, acquire, release or atomic: threads that it is strong for may race
+    RELEASE: Final = 2
+    COPY: Final = 4  # cp.async: how many bytes it reads is for @observe_copy
+
+
+class Access:
+    """What an access does to the shadow memory, as flags."""
+
+    READS: Final = 1
+    WRITES: Final = 2
+    COPIES: Final = 4
+    ACQUIRES: Final = 8
+    RELEASES: Final = 16
+    STRONG: Final = 32
+
+
+class Checker:
+    """What a launch with checks keeps beside the context.
+
+    A clock is a u32 that a warp raises whenever it releases what it has done; a row of clocks has one per warp of the
+    CTA. A byte's last write is a word: warp, flags, clock. Who made an access is a word: instruction, warp, lane.
+    """
+
+    MAX_WARPS: Final = 32
+    ROW: Final = 4 * MAX_WARPS
+    #: Words of shared memory's writes and reads.
+    CLOCK_MASK: Final = (1 << 25) - 1
+    STRONG: Final = 1 << 25
+    IN_FLIGHT: Final = 1 << 26
+    WARP_SHIFT: Final = 27
+    #: Words of global memory's writes and reads: number of the CTA, releases that it had made, STRONG_GLOBAL.
+    CTA_SHIFT: Final = 11
+    RELEASE_MASK: Final = (1 << 10) - 1
+    #: Who made an access.
+    WHO_INSTRUCTION: Final = 10
+    WHO_WARP: Final = 5
+
+    WARP: Final = 0  # i32: the warp that runs
+    CLOCKS: Final = 8  # ptr to a row per warp: what it knows to be done
+    ARRIVALS: Final = 16  # ptr to a row per barrier: what is done by those that have arrived
+    EXITED: Final = 24  # ptr to a row: what is done by the warps that have ended
+    SYNC: Final = 32  # ptr to a row per 4 bytes of shared memory: what was released there
+    WRITES: Final = 40  # ptr to u32 per byte of shared memory, 0 = never written
+    WRITERS: Final = 48  # ptr to u32 per byte: who
+    READS: Final = 56  # ptr to u32 per warp and byte
+    READERS: Final = 64  # ptr to u32 per warp and byte
+    PITCH: Final = 72  # i64: bytes between the rows of two warps in READS and READERS
+    LOCAL: Final = 80  # ptr to u8 per byte of local memory: whether it was written
+    BUFFERS: Final = 88  # ptr to Shadow records, in the order of the context's buffers
+    EXPECTED: Final = 96  # i32 x 16: threads that each barrier waits for in this phase
+    CTA: Final = 160  # i32: number of the CTA that runs, counted over the launches of a program
+    FIRST_CTA: Final = 164  # i32: the first one of this launch
+    RELEASES: Final = 168  # ptr to u32 per CTA of the launch: accesses made before so many releases are released
+    RELEASED: Final = 176  # i32: releases of the CTA that runs
+    FENCED: Final = 180  # i32: their number at its last fence
+    ACQUIRED: Final = 184  # i32: whether it has looked at what others may have released
+    OTHER: Final = 192  # i32: who made the access that a finding names beside its own
+    OTHER_CTA: Final = 196  # i32
+    BYTE: Final = 200  # i32: the byte of the access that a finding is about
+    SIZE: Final = 256
+
+
+class Shadow:
+    """What is known of the bytes of one buffer."""
+
+    STATES: Final = 0  # ptr to u8 per byte, see below
+    WRITES: Final = 8  # ptr to u32 per byte
+    WRITERS: Final = 16  # ptr to u32 per byte
+    READS: Final = 24  # ptr to u32 per byte
+    READERS: Final = 32  # ptr to u32 per byte
+    FLAGS: Final = 40  # i32
+    SIZE: Final = 64
+
+    #: Flags.
+    INPUT: Final = 1  # must not be written
+    WHOLE: Final = 2  # every byte holds data
+    #: A byte's state: it holds data; a kernel wrote it.
+    HOLDS: Final = 1
+    WRITTEN: Final = 2
 
 
 class Warp:
@@ -169,9 +354,22 @@ FAULT: Final = 2
 STOPPED: Final = 3
 DEADLOCK: Final = 4
 YIELD: Final = 5
+#: A slot's code before the first turn of its CTA.
+START: Final = 6
 
 #: Warp.RESUME of a warp whose lanes' own block indices say where to go on.
 RESCHEDULE: Final = -1
+
+#: Kinds of faults that checks find.
+UNWRITTEN: Final = 14
+RACE_WRITE: Final = 15
+RACE_READ: Final = 16
+IN_FLIGHT: Final = 17
+CONFLICT: Final = 18
+TO_INPUT: Final = 19
+CTA_RACE_WRITE: Final = 20
+CTA_RACE_READ: Final = 21
+COUNTS_DIFFER: Final = 22
 
 #: Contents of FAULT_KIND.
 FAULTS: Final[dict[int, str]] = {
@@ -188,6 +386,15 @@ FAULTS: Final[dict[int, str]] = {
     11: "picks none of the branch targets",
     13: "needs all live lanes of the warp together",
     12: "is given a count that no mbarrier has, or one that its pending arrivals do not allow",
+    UNWRITTEN: "was never written",
+    RACE_WRITE: "wrote; no barrier or other synchronization orders the two (a race)",
+    RACE_READ: "reads; no barrier or other synchronization orders the two (a race)",
+    IN_FLIGHT: "copies to; the copy is in flight until its warp waits for it",
+    CONFLICT: "different values to the same place",
+    TO_INPUT: "is an input",
+    CTA_RACE_WRITE: "wrote; no release and acquire orders the two (a race)",
+    CTA_RACE_READ: "reads; no release and acquire orders the two (a race)",
+    COUNTS_DIFFER: "is given different thread counts by different warps",
 }
 
 FLAG_OK: Final = 1

@@ -18,7 +18,10 @@ def _places(e: Emitter, i: Instruction, size: int) -> tuple[str, str]:
     if i.has("shared"):
         where = e.vector(address(e, operand, "i32"))
         place = site(e, "shared")
-        flags = e.let(f"call i32 @shared_check(ptr %ctx, ptr {place}, {where.typed}, i32 {e.guard_mask()}, i32 {size})")
+        flags = e.let(
+            f"call i32 @shared_check(ptr %ctx, ptr {place}, {where.typed}, i32 {e.guard_mask()}, i32 {size}, "
+            f"i64 {Buffers.ATOMIC})"
+        )
         fault_unless(e, e.let(f"icmp ne i32 {flags}, 0"))
         return e.let(f"call <{LANES} x i64> @shared_addresses(ptr %ctx, {where.typed})"), "0"
     where = e.vector(address(e, operand, "i64"))

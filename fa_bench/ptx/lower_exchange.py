@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fa_bench.ptx.emitter import Emitter, Value
-from fa_bench.ptx.layout import LANES, Context
+from fa_bench.ptx.layout import LANES, Buffers, Context
 from fa_bench.ptx.lower_arith import lowers
 from fa_bench.ptx.lower_memory import fault_unless, first_active, items_of, shared_offset, site
 from fa_bench.ptx.program import Instruction, Pair
@@ -136,7 +136,7 @@ def _stmatrix_function(count: int) -> str:
     return f"""define internal i32 @stmatrix_x{count}(ptr %ctx, ptr %site, {_V32} %a, i32 %mask, ptr %data) #1 {{
   %slots = alloca {_V32}, align 64
   %m = and i32 %mask, {on}
-  %flags = call i32 @shared_check(ptr %ctx, ptr %site, {_V32} %a, i32 %m, i32 16)
+  %flags = call i32 @shared_check(ptr %ctx, ptr %site, {_V32} %a, i32 %m, i32 16, i64 {Buffers.WRITE})
   %ok = icmp ne i32 %flags, 0
   %some = icmp ne i32 %m, 0
   %go = and i1 %ok, %some

@@ -36,10 +36,22 @@ def shared_offset(e: Emitter, i: Instruction, operand: int) -> Value:
 def site(e: Emitter, space: str) -> str:
     """Pointer to a new access site of the current instruction."""
     sites = e.global_sites if space == "global" else e.shared_sites
+    if space == "global":
+        e.bypasses.append(bypasses_l1(e.kernel.instructions[e.instruction_index]))
     stride = GlobalSite.STRIDE if space == "global" else SharedSite.WAYS * SharedSite.SIZE
     sites.append(e.instruction_index)
     base = "%gsites" if space == "global" else "%ssites"
     return e.field(base, stride * (len(sites) - 1))
+
+
+def bypasses_l1(i: Instruction) -> bool:
+    """Whether L1 has no part in a read: ``.cg``, ``.cv``, and accesses that other CTAs' threads must see the order of.
+
+    PTX ISA, "Cache Operators" and "Memory Consistency Model": L1 is not coherent, so ``.volatile``, and ``.relaxed`` or
+    ``.acquire`` beyond a CTA, go to L2.
+    """
+    ordered = any(i.has(word) for word in ("relaxed", "acquire")) and not i.has("cta")
+    return ordered or any(i.has(word) for word in ("cg", "cv", "volatile"))
 
 
 def fault_unless(e: Emitter, ok: str) -> None:

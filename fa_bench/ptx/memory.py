@@ -16,6 +16,8 @@ Bytes = NDArray[np.uint8]
 
 #: Alignment of allocated buffers in bytes, the same as cudaMalloc's.
 ALIGNMENT: Final = 256
+#: Alignment of buffers in the device's address space, as memory pools hand them out.
+DEVICE_ALIGNMENT: Final = 512
 #: Unregistered bytes kept on either side of an allocated buffer.
 GUARD_BYTES: Final = 256
 
@@ -111,9 +113,26 @@ class Memory:
         """The bytes of buffer ``name``, not a copy (KeyError if there is none)."""
         return self._arrays[name]
 
+    def names(self) -> list[str]:
+        """All buffers' names in the order of their registration."""
+        return list(self._arrays)
+
     def buffers(self) -> list[Buffer]:
         """All buffers by ascending address."""
         return list(self._sorted)
+
+    def device_addresses(self) -> dict[str, int]:
+        """Where each buffer would lie on a GPU: one behind the other, in the order of their registration.
+
+        Host addresses differ from run to run; these don't, so that the sets of a cache are the same ones every time.
+        The offset within 256 bytes is the host's, which keeps sectors and lines as they are.
+        """
+        places: dict[str, int] = {}
+        end = DEVICE_ALIGNMENT
+        for name, data in self._arrays.items():
+            places[name] = end + _address(data) % ALIGNMENT
+            end = -(-(places[name] + data.nbytes) // DEVICE_ALIGNMENT) * DEVICE_ALIGNMENT
+        return places
 
     def find(self, address: int) -> Buffer | None:
         """The buffer that holds the byte at ``address``, or None."""

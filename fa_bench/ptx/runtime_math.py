@@ -6,7 +6,7 @@ import math
 import struct
 from typing import Final
 
-from fa_bench.ptx.layout import Context
+from fa_bench.ptx.layout import Buffers, Context
 from fa_bench.ptx.literals import float_literal
 
 
@@ -53,7 +53,7 @@ def ldmatrix(count: int, trans: bool) -> str:
     b = Body()
     b.do("%slots = alloca <32 x i32>, align 64")
     b.do(f"%m = and i32 %mask, {(1 << 8 * count) - 1 if count < 4 else -1}")
-    b.do("%flags = call i32 @shared_count(ptr %ctx, ptr %site, <32 x i32> %a, i32 %m, i32 16)")
+    b.do(f"%flags = call i32 @shared_count(ptr %ctx, ptr %site, <32 x i32> %a, i32 %m, i32 16, i64 {Buffers.READ})")
     b.do("%ok = icmp ne i32 %flags, 0\n  br i1 %ok, label %go, label %bad\nbad:\n  ret i32 0\ngo:")
     # Lanes that are off read where shared memory begins.
     b.do("%on = bitcast i32 %m to <32 x i1>")

@@ -127,8 +127,8 @@ class Storage:
             return memory
         both = Memory()
         for part in (memory, self._globals):
-            for buffer in part.buffers():
-                both.register(buffer.name, part.array(buffer.name))
+            for name in part.names():
+                both.register(name, part.array(name))
         return both
 
 

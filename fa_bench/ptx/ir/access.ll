@@ -89,7 +89,7 @@ out:
 
 ; @ld_global_${SIZE}(ctx, sites, addresses, mask, buffer) -> flags, 0 if a fault was recorded; and its like.
 define internal i32 @ld_global_${SIZE}(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask, ptr %buf) #1 {
-  %flags = call i32 @global_check(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask, i32 ${SIZE}, i64 0)
+  %flags = call i32 @global_check(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask, i32 ${SIZE}, i64 ${Buffers.READ})
   %ok = icmp ne i32 %flags, 0
   br i1 %ok, label %go, label %bad
 go:
@@ -100,7 +100,7 @@ bad:
 }
 
 define internal i32 @st_global_${SIZE}(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask, ptr %buf) #1 {
-  %flags = call i32 @global_check(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask, i32 ${SIZE}, i64 1)
+  %flags = call i32 @global_check(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask, i32 ${SIZE}, i64 ${Buffers.WRITE})
   %ok = icmp ne i32 %flags, 0
   br i1 %ok, label %go, label %bad
 go:
@@ -111,7 +111,7 @@ bad:
 }
 
 define internal i32 @ld_shared_${SIZE}(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, ptr %buf) #1 {
-  %flags = call i32 @shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 ${SIZE})
+  %flags = call i32 @shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 ${SIZE}, i64 ${Buffers.READ})
   %ok = icmp ne i32 %flags, 0
   br i1 %ok, label %go, label %bad
 go:
@@ -123,7 +123,7 @@ bad:
 }
 
 define internal i32 @st_shared_${SIZE}(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, ptr %buf) #1 {
-  %flags = call i32 @shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 ${SIZE})
+  %flags = call i32 @shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 ${SIZE}, i64 ${Buffers.WRITE})
   %ok = icmp ne i32 %flags, 0
   br i1 %ok, label %go, label %bad
 go:

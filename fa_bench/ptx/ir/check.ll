@@ -3,6 +3,8 @@
 ;
 ; What an instruction did last is remembered at its site, so that the same lane pattern at another base address
 ; costs one compare. A sector has 32 bytes; an access of at most 16 bytes at its natural alignment lies in one.
+;
+; Where something else looks at each access too, the functions below have a prefix, and wrappers have their names.
 
 declare i32 @llvm.cttz.i32(i32, i1)
 declare i32 @llvm.ctpop.i32(i32)
@@ -15,7 +17,7 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
 ; @global_check(ctx, sites, addresses, mask, size, write) -> flags, 0 if a fault was recorded.
-define internal i32 @global_check(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask, i32 %size, i64 %write) #1 {
+define internal i32 @${PREFIX}global_check(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask, i32 %size, i64 %write) #1 {
   %none = icmp eq i32 %mask, 0
   br i1 %none, label %idle, label %some
 idle:
@@ -246,8 +248,8 @@ outside:
   ret i32 0
 }
 
-; @shared_check(ctx, sites, offsets, mask, size) -> flags, 0 if a fault was recorded.
-define internal i32 @shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size) #1 {
+; @shared_check(ctx, sites, offsets, mask, size, direction) -> flags, 0 if a fault was recorded.
+define internal i32 @${PREFIX}shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size, i64 %dir) #1 {
   %none = icmp eq i32 %mask, 0
   br i1 %none, label %idle, label %some
 idle:
@@ -493,7 +495,7 @@ define internal <32 x i64> @shared_addresses(ptr %ctx, <32 x i32> %a) #0 {
 
 ; @shared_uniform(ctx, sites, offset, mask, size) -> host address, null if a fault was recorded: all lanes agree. With no
 ; active lane the address is that of shared memory itself, and nothing counts.
-define internal ptr @shared_uniform(ptr %ctx, ptr %sites, i32 %a, i32 %mask, i32 %size) #1 {
+define internal ptr @${PREFIX}shared_uniform(ptr %ctx, ptr %sites, i32 %a, i32 %mask, i32 %size) #1 {
   %p.sh = getelementptr i8, ptr %ctx, i64 ${Context.SHARED}
   %sh = load ptr, ptr %p.sh, align 8
   %none = icmp eq i32 %mask, 0
@@ -557,7 +559,7 @@ bad:
 
 ; @global_uniform(ctx, sites, address, mask, size) -> the address, null if a fault was recorded: all lanes agree, so the
 ; access asks for one sector. With no active lane the result is any readable address, and nothing counts.
-define internal ptr @global_uniform(ptr %ctx, ptr %sites, i64 %a, i32 %mask, i32 %size) #1 {
+define internal ptr @${PREFIX}global_uniform(ptr %ctx, ptr %sites, i64 %a, i32 %mask, i32 %size) #1 {
   %none = icmp eq i32 %mask, 0
   br i1 %none, label %idle, label %some
 idle:
@@ -608,8 +610,8 @@ define internal i32 @global_count(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask
   ret i32 %flags
 }
 
-define internal i32 @shared_count(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size) #3 {
-  %flags = call i32 @shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size)
+define internal i32 @shared_count(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size, i64 %dir) #3 {
+  %flags = call i32 @shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size, i64 %dir)
   ret i32 %flags
 }
 

@@ -75,8 +75,9 @@ warp:
 out:
   ret void
 }
-; @run_cta(ctx) -> code: the warps of one CTA in turn, each up to its next barrier.
-define internal i32 @run_cta(ptr %ctx) #1 {
+; @turn(ctx) -> code: each warp of the CTA that can go on does so, up to its next barrier or the end of its slice.
+; ${YIELD}: there is more to do.
+define internal i32 @turn(ptr %ctx) #1 {
   %p.nw = getelementptr i8, ptr %ctx, i64 ${Context.NWARPS}
   %nw = load i32, ptr %p.nw, align 4
   %p.ws = getelementptr i8, ptr %ctx, i64 ${Context.WARPS}
@@ -86,18 +87,16 @@ define internal i32 @run_cta(ptr %ctx) #1 {
   %slice = getelementptr i8, ptr %ctx, i64 ${Context.SLICE}
   %p.slice = getelementptr i8, ptr %ctx, i64 ${Context.SLICE_START}
   %slice.start = load i64, ptr %p.slice, align 8
-  br label %round
-round:
   %halt = load volatile i32, ptr %stop, align 4
   %halted = icmp ne i32 %halt, 0
   br i1 %halted, label %stopped, label %pass
 stopped:
   ret i32 ${STOPPED}
 pass:
-  %k = phi i32 [ 0, %round ], [ %k.n, %next ]
-  %ws = phi ptr [ %ws0, %round ], [ %ws.n, %next ]
-  %ran = phi i32 [ 0, %round ], [ %ran.n, %next ]
-  %done = phi i32 [ 0, %round ], [ %done.n, %next ]
+  %k = phi i32 [ 0, %0 ], [ %k.n, %next ]
+  %ws = phi ptr [ %ws0, %0 ], [ %ws.n, %next ]
+  %ran = phi i32 [ 0, %0 ], [ %ran.n, %next ]
+  %done = phi i32 [ 0, %0 ], [ %done.n, %next ]
   %p.state = getelementptr i8, ptr %ws, i64 ${Warp.STATE}
   %state = load i32, ptr %p.state, align 4
   %ready = icmp eq i32 %state, ${READY}
@@ -179,10 +178,24 @@ judged:
 stuck:
   %moved = or i32 %woke.n, %ran.n
   %dead = icmp eq i32 %moved, 0
-  br i1 %dead, label %deadlock, label %round
+  br i1 %dead, label %deadlock, label %again
+again:
+  ret i32 ${YIELD}
 deadlock:
   ret i32 ${DEADLOCK}
 }
+
+; @run_cta(ctx) -> code: one CTA to its end.
+define internal i32 @run_cta(ptr %ctx) #1 {
+  br label %round
+round:
+  %code = call i32 @turn(ptr %ctx)
+  %more = icmp eq i32 %code, ${YIELD}
+  br i1 %more, label %round, label %out
+out:
+  ret i32 %code
+}
+
 ; @run_ctas(ctx, next, list, count) -> code: CTAs until the shared counter ``next`` reaches ``count``; their numbers
 ; come from ``list`` or, if that is null, are the counter itself.
 define i32 @run_ctas(ptr %ctx, ptr %next, ptr %list, i64 %count) #1 {

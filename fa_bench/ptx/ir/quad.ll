@@ -2,7 +2,7 @@
 
 ; @ld_global_quad(ctx, sites, addresses, mask, buffer) -> flags, 0 if a fault was recorded.
 define internal i32 @ld_global_quad(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask, ptr %buf) #1 {
-  %flags = call i32 @global_check(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask, i32 16, i64 0)
+  %flags = call i32 @global_check(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask, i32 16, i64 ${Buffers.READ})
   %ok = icmp ne i32 %flags, 0
   br i1 %ok, label %go, label %bad
 go:
@@ -18,7 +18,7 @@ bad:
 }
 
 define internal i32 @ld_shared_quad(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, ptr %buf) #1 {
-  %flags = call i32 @shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 16)
+  %flags = call i32 @shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 16, i64 ${Buffers.READ})
   %ok = icmp ne i32 %flags, 0
   br i1 %ok, label %go, label %bad
 go:

@@ -7,8 +7,8 @@ define internal i32 @cp_async(ptr %ctx, ptr %ws, ptr %queue, ptr %gsite, ptr %ss
   %some = icmp ne <32 x i32> %bytes, zeroinitializer
   %someb = bitcast <32 x i1> %some to i32
   %gmask = and i32 %someb, %mask
-  %g = call i32 @global_count(ptr %ctx, ptr %gsite, <32 x i64> %src, i32 %gmask, i32 %size, i64 0)
-  %s = call i32 @shared_count(ptr %ctx, ptr %ssite, <32 x i32> %dst, i32 %mask, i32 %size)
+  %g = call i32 @global_count(ptr %ctx, ptr %gsite, <32 x i64> %src, i32 %gmask, i32 %size, i64 ${Buffers.READ})
+  %s = call i32 @shared_count(ptr %ctx, ptr %ssite, <32 x i32> %dst, i32 %mask, i32 %size, i64 ${Buffers.COPY})
   %gz = icmp eq i32 %g, 0
   %sz = icmp eq i32 %s, 0
   %bad = or i1 %gz, %sz

@@ -151,7 +151,7 @@ shared.do:
   %s.far = icmp ugt <32 x i64> %offset, splat (i64 2147483647)
   %s.low = trunc <32 x i64> %offset to <32 x i32>
   %s.off = select <32 x i1> %s.far, <32 x i32> splat (i32 -16), <32 x i32> %s.low
-  %sf = call i32 @shared_check(ptr %ctx, ptr %ss, <32 x i32> %s.off, i32 %ms, i32 %size)
+  %sf = call i32 @shared_check(ptr %ctx, ptr %ss, <32 x i32> %s.off, i32 %ms, i32 %size, i64 %dir)
   %s.there = call <32 x i64> @shared_addresses(ptr %ctx, <32 x i32> %s.low)
   %s.old = load <32 x i64>, ptr %out, align 64
   %s.new = select <32 x i1> %is.s, <32 x i64> %s.there, <32 x i64> %s.old

@@ -36,7 +36,7 @@ define internal i32 @global_check(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask
   ret i32 %flags
 }
 
-define internal i32 @shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size) #1 {
+define internal i32 @shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size, i64 %dir) #1 {
   %wide = zext <32 x i32> %a to <32 x i64>
   %flags = call i32 @lane_flags(<32 x i64> %wide, i32 %mask, i32 %size)
   ret i32 %flags
@@ -46,7 +46,7 @@ define internal i32 @global_count(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask
   ret i32 ${FLAG_OK}
 }
 
-define internal i32 @shared_count(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size) #3 {
+define internal i32 @shared_count(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size, i64 %dir) #3 {
   ret i32 ${FLAG_OK}
 }
 

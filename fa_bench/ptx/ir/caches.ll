@@ -1,0 +1,417 @@
+; L1 per SM, L2 and what lies behind it, fed with the events that trace.ll logs. Words in dollar braces are constants of
+; layout.py. Lines have 128 bytes in four sectors; a place of a cache holds one line:
+;
+;   tag    line number + 1, 0 if there is none
+;   state  valid sectors (bits 0 to 3), dirty sectors (4 to 7), tensor of its last access (from 8)
+;   stamp  when it was last used
+
+declare i64 @llvm.ctpop.i64(i64)
+declare i16 @llvm.cttz.i16(i16, i1)
+declare i64 @llvm.vector.reduce.umin.v16i64(<16 x i64>)
+
+; @hash(line): spreads lines over sets; consecutive lines stay in different ones.
+define internal i64 @hash(i64 %line) #0 {
+  %h1 = lshr i64 %line, 9
+  %h2 = lshr i64 %line, 17
+  %x1 = xor i64 %line, %h1
+  %x2 = xor i64 %x1, %h2
+  ret i64 %x2
+}
+
+; @set(cache, line): index of the first place of the line's set.
+define internal i64 @set(ptr %cache, i64 %line) #0 {
+  %p = getelementptr i8, ptr %cache, i64 ${Cache.SETS}
+  %sets = load i64, ptr %p, align 8
+  %h = call i64 @hash(i64 %line)
+  %h32 = trunc i64 %h to i32
+  %sets32 = trunc i64 %sets to i32
+  %s32 = urem i32 %h32, %sets32
+  %s = zext i32 %s32 to i64
+  %place = mul i64 %s, ${Cache.WAYS}
+  ret i64 %place
+}
+
+; @find(cache, line): the line's place, -1 if it is not there.
+define internal i64 @find(ptr %cache, i64 %line) #0 {
+  %set = call i64 @set(ptr %cache, i64 %line)
+  %p = getelementptr i8, ptr %cache, i64 ${Cache.TAGS}
+  %tags = load ptr, ptr %p, align 8
+  %here = getelementptr i64, ptr %tags, i64 %set
+  %v = load <${Cache.WAYS} x i64>, ptr %here, align 64
+  %tag = add i64 %line, 1
+  %one = insertelement <${Cache.WAYS} x i64> poison, i64 %tag, i64 0
+  %all = shufflevector <${Cache.WAYS} x i64> %one, <${Cache.WAYS} x i64> poison, <${Cache.WAYS} x i32> zeroinitializer
+  %eq = icmp eq <${Cache.WAYS} x i64> %v, %all
+  %b = bitcast <${Cache.WAYS} x i1> %eq to i${Cache.WAYS}
+  %none = icmp eq i${Cache.WAYS} %b, 0
+  %w = call i${Cache.WAYS} @llvm.cttz.i${Cache.WAYS}(i${Cache.WAYS} %b, i1 false)
+  %w64 = zext i${Cache.WAYS} %w to i64
+  %place = add i64 %set, %w64
+  %r = select i1 %none, i64 -1, i64 %place
+  ret i64 %r
+}
+
+; @oldest(cache, line): the place of the line's set that was not used for the longest time; an empty one's stamp is 0.
+define internal i64 @oldest(ptr %cache, i64 %line) #0 {
+  %set = call i64 @set(ptr %cache, i64 %line)
+  %p = getelementptr i8, ptr %cache, i64 ${Cache.STAMPS}
+  %stamps = load ptr, ptr %p, align 8
+  %here = getelementptr i64, ptr %stamps, i64 %set
+  %v = load <${Cache.WAYS} x i64>, ptr %here, align 64
+  %least = call i64 @llvm.vector.reduce.umin.v${Cache.WAYS}i64(<${Cache.WAYS} x i64> %v)
+  %one = insertelement <${Cache.WAYS} x i64> poison, i64 %least, i64 0
+  %all = shufflevector <${Cache.WAYS} x i64> %one, <${Cache.WAYS} x i64> poison, <${Cache.WAYS} x i32> zeroinitializer
+  %eq = icmp eq <${Cache.WAYS} x i64> %v, %all
+  %b = bitcast <${Cache.WAYS} x i1> %eq to i${Cache.WAYS}
+  %w = call i${Cache.WAYS} @llvm.cttz.i${Cache.WAYS}(i${Cache.WAYS} %b, i1 true)
+  %w64 = zext i${Cache.WAYS} %w to i64
+  %place = add i64 %set, %w64
+  ret i64 %place
+}
+
+; @field(cache, offset, place): pointer to a place's tag, state or stamp.
+define internal ptr @field(ptr %cache, i64 %offset, i64 %place) #0 {
+  %p = getelementptr i8, ptr %cache, i64 %offset
+  %array = load ptr, ptr %p, align 8
+  %f = getelementptr i64, ptr %array, i64 %place
+  ret ptr %f
+}
+
+; @sectors(mask): their number.
+define internal i64 @sectors(i64 %mask) #0 {
+  %n = call i64 @llvm.ctpop.i64(i64 %mask)
+  ret i64 %n
+}
+
+; @add(counters, index, n).
+define internal void @add(ptr %counters, i64 %index, i64 %n) #0 {
+  %p = getelementptr i64, ptr %counters, i64 %index
+  %v = load i64, ptr %p, align 8
+  %v.n = add i64 %v, %n
+  store i64 %v.n, ptr %p, align 8
+  ret void
+}
+
+; @enter(cache, line, tensor, counters): the place of a line that was not there. What it displaces is written back; the
+; displaced line's tensor is charged. ``counters`` is that of tensor 0.
+define internal i64 @enter(ptr %cache, i64 %line, i64 %tensor, ptr %counters) #1 {
+  %place = call i64 @oldest(ptr %cache, i64 %line)
+  %p.state = call ptr @field(ptr %cache, i64 ${Cache.STATES}, i64 %place)
+  %state = load i64, ptr %p.state, align 8
+  %dirty0 = lshr i64 %state, 4
+  %dirty = and i64 %dirty0, 15
+  %clean = icmp eq i64 %dirty, 0
+  br i1 %clean, label %take, label %back
+back:
+  %owner = lshr i64 %state, 8
+  %n = call i64 @sectors(i64 %dirty)
+  %row = mul i64 %owner, ${L2Counts.FIELDS}
+  %index = add i64 %row, ${L2Counts.DRAM_WRITE}
+  call void @add(ptr %counters, i64 %index, i64 %n)
+  br label %take
+take:
+  %p.tag = call ptr @field(ptr %cache, i64 ${Cache.TAGS}, i64 %place)
+  %tag = add i64 %line, 1
+  store i64 %tag, ptr %p.tag, align 8
+  %fresh = shl i64 %tensor, 8
+  store i64 %fresh, ptr %p.state, align 8
+  ret i64 %place
+}
+
+; @l1_read(cache, clock, line, sectors) -> the sectors that are missing; they are there afterwards.
+define internal i64 @l1_read(ptr %cache, i64 %clock, i64 %line, i64 %sectors) #1 {
+  %found = call i64 @find(ptr %cache, i64 %line)
+  %absent = icmp slt i64 %found, 0
+  br i1 %absent, label %new, label %old
+new:
+  %fresh = call i64 @enter(ptr %cache, i64 %line, i64 0, ptr null)
+  br label %old
+old:
+  %place = phi i64 [ %found, %0 ], [ %fresh, %new ]
+  %p.state = call ptr @field(ptr %cache, i64 ${Cache.STATES}, i64 %place)
+  %state = load i64, ptr %p.state, align 8
+  %not = xor i64 %state, -1
+  %missing = and i64 %sectors, %not
+  %state.n = or i64 %state, %sectors
+  store i64 %state.n, ptr %p.state, align 8
+  %p.stamp = call ptr @field(ptr %cache, i64 ${Cache.STAMPS}, i64 %place)
+  store i64 %clock, ptr %p.stamp, align 8
+  ret i64 %missing
+}
+
+; @drop(cache, line, sectors): they are not valid there any more.
+define internal void @drop(ptr %cache, i64 %line, i64 %sectors) #1 {
+  %place = call i64 @find(ptr %cache, i64 %line)
+  %absent = icmp slt i64 %place, 0
+  br i1 %absent, label %out, label %there
+there:
+  %p.state = call ptr @field(ptr %cache, i64 ${Cache.STATES}, i64 %place)
+  %state = load i64, ptr %p.state, align 8
+  %keep = xor i64 %sectors, -1
+  %state.n = and i64 %state, %keep
+  store i64 %state.n, ptr %p.state, align 8
+  br label %out
+out:
+  ret void
+}
+
+; @l2_look(cache, clock, line, sectors) -> the sectors that are missing; the line counts as used.
+define internal i64 @l2_look(ptr %cache, i64 %clock, i64 %line, i64 %sectors) #1 {
+  %place = call i64 @find(ptr %cache, i64 %line)
+  %absent = icmp slt i64 %place, 0
+  br i1 %absent, label %all, label %some
+all:
+  ret i64 %sectors
+some:
+  %p.state = call ptr @field(ptr %cache, i64 ${Cache.STATES}, i64 %place)
+  %state = load i64, ptr %p.state, align 8
+  %not = xor i64 %state, -1
+  %missing = and i64 %sectors, %not
+  %p.stamp = call ptr @field(ptr %cache, i64 ${Cache.STAMPS}, i64 %place)
+  store i64 %clock, ptr %p.stamp, align 8
+  ret i64 %missing
+}
+
+; @put(cache, clock, line, valid, dirty, tensor, counters): these sectors are there from now on.
+define internal void @put(ptr %cache, i64 %clock, i64 %line, i64 %valid, i64 %dirty, i64 %tensor, ptr %counters) #1 {
+  %found = call i64 @find(ptr %cache, i64 %line)
+  %absent = icmp slt i64 %found, 0
+  br i1 %absent, label %new, label %old
+new:
+  %fresh = call i64 @enter(ptr %cache, i64 %line, i64 %tensor, ptr %counters)
+  br label %old
+old:
+  %place = phi i64 [ %found, %0 ], [ %fresh, %new ]
+  %p.state = call ptr @field(ptr %cache, i64 ${Cache.STATES}, i64 %place)
+  %state = load i64, ptr %p.state, align 8
+  %up = shl i64 %dirty, 4
+  %new.bits = or i64 %valid, %up
+  %state.n = or i64 %state, %new.bits
+  store i64 %state.n, ptr %p.state, align 8
+  %p.stamp = call ptr @field(ptr %cache, i64 ${Cache.STAMPS}, i64 %place)
+  store i64 %clock, ptr %p.stamp, align 8
+  ret void
+}
+
+; @l2_access(level, clock, line, sectors, kind, tensor, sm): one request of an SM to one L2.
+define internal void @l2_access(ptr %l2, i64 %clock, i64 %line, i64 %sectors, i64 %kind, i64 %tensor, i64 %sm) #1 {
+  %p.counters = getelementptr i8, ptr %l2, i64 ${Level.COUNTERS}
+  %counters = load ptr, ptr %p.counters, align 8
+  %row = mul i64 %tensor, ${L2Counts.FIELDS}
+  %mine = getelementptr i64, ptr %counters, i64 %row
+  %p.caches = getelementptr i8, ptr %l2, i64 ${Level.CACHES}
+  %caches = load ptr, ptr %p.caches, align 8
+  %p.parts = getelementptr i8, ptr %l2, i64 ${Level.PARTITIONS}
+  %parts = load i64, ptr %p.parts, align 8
+  %last = sub i64 %parts, 1
+; Two partitions: a line is at home in one of them, an SM is wired to one of them.
+  %h = call i64 @hash(i64 %line)
+  %h.fold1 = lshr i64 %h, 5
+  %h.fold2 = lshr i64 %h, 11
+  %h.x1 = xor i64 %h, %h.fold1
+  %h.x2 = xor i64 %h.x1, %h.fold2
+  %home.i = and i64 %h.x2, %last
+  %near.i = and i64 %sm, %last
+  %home.o = mul i64 %home.i, ${Cache.SIZE}
+  %home = getelementptr i8, ptr %caches, i64 %home.o
+  %near.o = mul i64 %near.i, ${Cache.SIZE}
+  %near = getelementptr i8, ptr %caches, i64 %near.o
+  %far = icmp ne i64 %home.i, %near.i
+  %n = call i64 @sectors(i64 %sectors)
+  %is.write = icmp eq i64 %kind, ${Event.WRITE}
+  br i1 %is.write, label %write, label %read
+write:
+  call void @add(ptr %mine, i64 ${L2Counts.WRITE_REQUESTS}, i64 1)
+  call void @add(ptr %mine, i64 ${L2Counts.WRITE_SECTORS}, i64 %n)
+  call void @put(ptr %home, i64 %clock, i64 %line, i64 %sectors, i64 %sectors, i64 %tensor, ptr %counters)
+  br label %stale
+; A copy in the other partition is not the latest any more.
+stale:
+  %two = icmp ne i64 %last, 0
+  br i1 %two, label %drop, label %out
+drop:
+  %other.i = xor i64 %home.i, 1
+  %other.o = mul i64 %other.i, ${Cache.SIZE}
+  %other = getelementptr i8, ptr %caches, i64 %other.o
+  call void @drop(ptr %other, i64 %line, i64 %sectors)
+  br label %out
+read:
+  %is.atomic = icmp eq i64 %kind, ${Event.ATOMIC}
+  %i.req = select i1 %is.atomic, i64 ${L2Counts.ATOMIC_REQUESTS}, i64 ${L2Counts.READ_REQUESTS}
+  %i.sec = add i64 %i.req, 1
+  %i.hit = add i64 %i.req, 2
+  call void @add(ptr %mine, i64 %i.req, i64 1)
+  call void @add(ptr %mine, i64 %i.sec, i64 %n)
+; Atomic operations are done at home, where the latest data are.
+  %plain = xor i1 %is.atomic, true
+  %copy = and i1 %far, %plain
+  br i1 %copy, label %nearby, label %at.home
+nearby:
+  %missing.near = call i64 @l2_look(ptr %near, i64 %clock, i64 %line, i64 %sectors)
+  %satisfied = icmp eq i64 %missing.near, 0
+  br i1 %satisfied, label %hit, label %at.home
+hit:
+  call void @add(ptr %mine, i64 %i.hit, i64 %n)
+  br label %out
+at.home:
+  %wanted = phi i64 [ %sectors, %read ], [ %missing.near, %nearby ]
+  %missing = call i64 @l2_look(ptr %home, i64 %clock, i64 %line, i64 %wanted)
+  %lacks = call i64 @sectors(i64 %missing)
+  %hits = sub i64 %n, %lacks
+  call void @add(ptr %mine, i64 %i.hit, i64 %hits)
+  %none = icmp eq i64 %missing, 0
+  br i1 %none, label %have, label %fetch
+; DRAM gives whole atoms: one sector, or the pair that it is in.
+fetch:
+  %p.pairs = getelementptr i8, ptr %l2, i64 ${Level.PAIRS}
+  %pairs = load i64, ptr %p.pairs, align 8
+  %low = and i64 %missing, 5
+  %high = and i64 %missing, 10
+  %low.up = shl i64 %low, 1
+  %high.down = lshr i64 %high, 1
+  %both1 = or i64 %low.up, %high.down
+  %both = and i64 %both1, %pairs
+  %atoms = or i64 %missing, %both
+  %known = call i64 @valid(ptr %home, i64 %line)
+  %unknown = xor i64 %known, -1
+  %fetched = and i64 %atoms, %unknown
+  %f = call i64 @sectors(i64 %fetched)
+  call void @add(ptr %mine, i64 ${L2Counts.DRAM_READ}, i64 %f)
+  call void @put(ptr %home, i64 %clock, i64 %line, i64 %fetched, i64 0, i64 %tensor, ptr %counters)
+  br label %have
+have:
+  br i1 %copy, label %copied, label %changed
+copied:
+  call void @put(ptr %near, i64 %clock, i64 %line, i64 %wanted, i64 0, i64 %tensor, ptr %counters)
+  br label %out
+changed:
+  br i1 %is.atomic, label %dirty, label %out
+dirty:
+  call void @put(ptr %home, i64 %clock, i64 %line, i64 %sectors, i64 %sectors, i64 %tensor, ptr %counters)
+  br label %stale
+out:
+  ret void
+}
+
+; @valid(cache, line): its valid sectors.
+define internal i64 @valid(ptr %cache, i64 %line) #1 {
+  %place = call i64 @find(ptr %cache, i64 %line)
+  %absent = icmp slt i64 %place, 0
+  br i1 %absent, label %none, label %there
+none:
+  ret i64 0
+there:
+  %p.state = call ptr @field(ptr %cache, i64 ${Cache.STATES}, i64 %place)
+  %state = load i64, ptr %p.state, align 8
+  %v = and i64 %state, 15
+  ret i64 %v
+}
+
+; @consume(system, events, count, sm): what one CTA asked for in one turn, in order.
+define void @consume(ptr %system, ptr %events, i64 %count, i64 %sm) #1 {
+  %p.clock = getelementptr i8, ptr %system, i64 ${System.CLOCK}
+  %clock0 = load i64, ptr %p.clock, align 8
+  %p.l1 = getelementptr i8, ptr %system, i64 ${System.L1}
+  %l1s = load ptr, ptr %p.l1, align 8
+  %l1.o = mul i64 %sm, ${Cache.SIZE}
+  %l1 = getelementptr i8, ptr %l1s, i64 %l1.o
+  %p.l1c = getelementptr i8, ptr %system, i64 ${System.L1_COUNTERS}
+  %l1.counters = load ptr, ptr %p.l1c, align 8
+  %p.levels = getelementptr i8, ptr %system, i64 ${System.LEVELS}
+  %levels = load ptr, ptr %p.levels, align 8
+  %p.nl = getelementptr i8, ptr %system, i64 ${System.LEVEL_COUNT}
+  %nl = load i64, ptr %p.nl, align 8
+  %p.tensors = getelementptr i8, ptr %system, i64 ${System.TENSORS}
+  %tensors = load ptr, ptr %p.tensors, align 8
+  br label %test
+test:
+  %k = phi i64 [ 0, %0 ], [ %k.n, %next ]
+  %clock = phi i64 [ %clock0, %0 ], [ %clock.n, %next ]
+  %more = icmp ult i64 %k, %count
+  br i1 %more, label %event, label %out
+out:
+  store i64 %clock, ptr %p.clock, align 8
+  ret void
+event:
+  %clock.n = add i64 %clock, 1
+  %p.e = getelementptr i64, ptr %events, i64 %k
+  %e = load i64, ptr %p.e, align 8
+  %line = and i64 %e, ${LINE_MASK}
+  %s0 = lshr i64 %e, ${Event.SECTORS}
+  %sectors = and i64 %s0, 15
+  %k0 = lshr i64 %e, ${Event.KIND}
+  %kind = and i64 %k0, 7
+  %t0 = lshr i64 %e, ${Event.TENSOR}
+  %buffer = and i64 %t0, 65535
+  %first = lshr i64 %e, ${Event.FIRST}
+  %p.t = getelementptr i64, ptr %tensors, i64 %buffer
+  %tensor = load i64, ptr %p.t, align 8
+  %row = mul i64 %tensor, ${L1Counts.FIELDS}
+  %mine = getelementptr i64, ptr %l1.counters, i64 %row
+  %n = call i64 @sectors(i64 %sectors)
+  switch i64 %kind, label %past [ i64 ${Event.CACHED}, label %cached
+                                  i64 ${Event.BYPASS}, label %bypass
+                                  i64 ${Event.WRITE}, label %write ]
+cached:
+  call void @add(ptr %mine, i64 ${L1Counts.READ_REQUESTS}, i64 %first)
+  call void @add(ptr %mine, i64 ${L1Counts.READ_SECTORS}, i64 %n)
+  %missing = call i64 @l1_read(ptr %l1, i64 %clock.n, i64 %line, i64 %sectors)
+  %m = call i64 @sectors(i64 %missing)
+  %hits = sub i64 %n, %m
+  call void @add(ptr %mine, i64 ${L1Counts.READ_HITS}, i64 %hits)
+  %answered = icmp eq i64 %missing, 0
+  br i1 %answered, label %next, label %send
+bypass:
+  call void @add(ptr %mine, i64 ${L1Counts.READ_REQUESTS}, i64 %first)
+  call void @add(ptr %mine, i64 ${L1Counts.READ_SECTORS}, i64 %n)
+  br label %send
+; Stores go through to L2. A line that is in L1 is brought up to date there, one that is not does not come in.
+write:
+  call void @add(ptr %mine, i64 ${L1Counts.WRITE_REQUESTS}, i64 %first)
+  call void @add(ptr %mine, i64 ${L1Counts.WRITE_SECTORS}, i64 %n)
+  br label %send
+; Atomic operations are done in L2; what L1 holds of them is not valid any more.
+past:
+  call void @add(ptr %mine, i64 ${L1Counts.ATOMIC_REQUESTS}, i64 %first)
+  call void @add(ptr %mine, i64 ${L1Counts.ATOMIC_SECTORS}, i64 %n)
+  call void @drop(ptr %l1, i64 %line, i64 %sectors)
+  br label %send
+send:
+  %ask = phi i64 [ %missing, %cached ], [ %sectors, %bypass ], [ %sectors, %write ], [ %sectors, %past ]
+  br label %level
+level:
+  %j = phi i64 [ 0, %send ], [ %j.n, %level ]
+  %lo = mul i64 %j, ${Level.SIZE}
+  %l = getelementptr i8, ptr %levels, i64 %lo
+  call void @l2_access(ptr %l, i64 %clock.n, i64 %line, i64 %ask, i64 %kind, i64 %tensor, i64 %sm)
+  %j.n = add i64 %j, 1
+  %j.more = icmp ult i64 %j.n, %nl
+  br i1 %j.more, label %level, label %next
+next:
+  %k.n = add i64 %k, 1
+  br label %test
+}
+
+; @consume_slots(system, slots, count, sms): what the CTAs of all slots asked for in their last turn, slot after slot. Slot
+; k is on SM k modulo sms.
+define void @consume_slots(ptr %system, ptr %slots, i64 %count, i64 %sms) #1 {
+  br label %test
+test:
+  %k = phi i64 [ 0, %0 ], [ %k.n, %slot ]
+  %more = icmp ult i64 %k, %count
+  br i1 %more, label %slot, label %out
+out:
+  ret void
+slot:
+  %off = mul i64 %k, ${Slot.SIZE}
+  %s = getelementptr i8, ptr %slots, i64 %off
+  %ctx = load ptr, ptr %s, align 8
+  %p.log = getelementptr i8, ptr %ctx, i64 ${Context.LOG}
+  %log = load ptr, ptr %p.log, align 8
+  %p.count = getelementptr i8, ptr %ctx, i64 ${Context.LOG_COUNT}
+  %n = load i64, ptr %p.count, align 8
+  %sm = urem i64 %k, %sms
+  call void @consume(ptr %system, ptr %log, i64 %n, i64 %sm)
+  %k.n = add i64 %k, 1
+  br label %test
+}

@@ -1,0 +1,354 @@
+; The shadow of shared memory: for each byte who wrote it last, and when each warp read it last. Two accesses of different
+; warps race if one is a write and the later one's warp does not know the earlier one to be done, whichever the
+; emulator ran first (vector clocks, see layout.py). Words in dollar braces are constants of layout.py.
+
+declare <32 x i32> @llvm.umax.v32i32(<32 x i32>, <32 x i32>)
+declare void @llvm.masked.store.v16i32.p0(<16 x i32>, ptr, i32, <16 x i1>)
+declare i16 @llvm.cttz.i16(i16, i1)
+
+define internal i32 @shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size, i64 %dir) #1 {
+  %flags = call i32 @counted_shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size, i64 %dir)
+  %fine = icmp ne i32 %flags, 0
+  %some = icmp ne i32 %mask, 0
+  %go = and i1 %fine, %some
+  br i1 %go, label %look, label %out
+look:
+  %p.origin = getelementptr i8, ptr %sites, i64 ${SharedSite.ORIGIN}
+  %origin = load i32, ptr %p.origin, align 4
+  %bits = call i32 @access_bits(i64 %dir, i32 %origin)
+  %instruction = lshr i32 %origin, ${Origin.SHIFT}
+; Lanes that read the same bytes are one reader.
+  %reads = icmp eq i64 %dir, ${Buffers.READ}
+  %f.u = and i32 %flags, ${FLAG_UNIFORM}
+  %uniform = icmp ne i32 %f.u, 0
+  %one = and i1 %reads, %uniform
+  %minus = sub i32 0, %mask
+  %lowest = and i32 %mask, %minus
+  %lanes = select i1 %one, i32 %lowest, i32 %mask
+  %ok = call i32 @shadow_shared(ptr %ctx, <32 x i32> %a, i32 %lanes, i32 %size, i32 %instruction, i32 %bits)
+  %bad = icmp eq i32 %ok, 0
+  %flags.n = select i1 %bad, i32 0, i32 %flags
+  br label %out
+out:
+  %result = phi i32 [ %flags, %0 ], [ %flags.n, %look ]
+  ret i32 %result
+}
+
+define internal ptr @shared_uniform(ptr %ctx, ptr %sites, i32 %a, i32 %mask, i32 %size) #1 {
+  %there = call ptr @counted_shared_uniform(ptr %ctx, ptr %sites, i32 %a, i32 %mask, i32 %size)
+  %fine = icmp ne ptr %there, null
+  %some = icmp ne i32 %mask, 0
+  %go = and i1 %fine, %some
+  br i1 %go, label %look, label %out
+look:
+  %p.origin = getelementptr i8, ptr %sites, i64 ${SharedSite.ORIGIN}
+  %origin = load i32, ptr %p.origin, align 4
+  %bits = call i32 @access_bits(i64 ${Buffers.READ}, i32 %origin)
+  %instruction = lshr i32 %origin, ${Origin.SHIFT}
+  %minus = sub i32 0, %mask
+  %lowest = and i32 %mask, %minus
+  %one = insertelement <32 x i32> poison, i32 %a, i64 0
+  %all = shufflevector <32 x i32> %one, <32 x i32> poison, <32 x i32> zeroinitializer
+  %ok = call i32 @shadow_shared(ptr %ctx, <32 x i32> %all, i32 %lowest, i32 %size, i32 %instruction, i32 %bits)
+  %bad = icmp eq i32 %ok, 0
+  %there.n = select i1 %bad, ptr null, ptr %there
+  br label %out
+out:
+  %result = phi ptr [ %there, %0 ], [ %there.n, %look ]
+  ret ptr %result
+}
+
+; @access_bits(direction, origin) -> flags of Access.
+define internal i32 @access_bits(i64 %dir, i32 %origin) #3 {
+  %is.read = icmp eq i64 %dir, ${Buffers.READ}
+  %is.copy = icmp eq i64 %dir, ${Buffers.COPY}
+  %is.atomic = icmp eq i64 %dir, ${Buffers.ATOMIC}
+  %reads = or i1 %is.read, %is.atomic
+  %f.s = and i32 %origin, ${Origin.STRONG}
+  %strong = icmp ne i32 %f.s, 0
+  %acquires = and i1 %strong, %reads
+  %not.read = xor i1 %is.read, true
+  %releases = and i1 %strong, %not.read
+  %b1 = select i1 %reads, i32 ${Access.READS}, i32 0
+  %b2 = select i1 %is.read, i32 0, i32 ${Access.WRITES}
+  %b3 = select i1 %is.copy, i32 ${Access.COPIES}, i32 0
+  %b4 = select i1 %acquires, i32 ${Access.ACQUIRES}, i32 0
+  %b5 = select i1 %releases, i32 ${Access.RELEASES}, i32 0
+  %b6 = select i1 %strong, i32 ${Access.STRONG}, i32 0
+  %b12 = or i32 %b1, %b2
+  %b34 = or i32 %b3, %b4
+  %b56 = or i32 %b5, %b6
+  %b14 = or i32 %b12, %b34
+  %bits = or i32 %b14, %b56
+  ret i32 %bits
+}
+
+; @finding(ctx, kind, lane, address, size, byte, who, cta): what is wrong, and who made the other access.
+define internal void @finding(ptr %ctx, i32 %kind, i32 %lane, i64 %address, i32 %size, i32 %byte, i32 %who, i32 %cta) #1 {
+  %f.kind = getelementptr i8, ptr %ctx, i64 ${Context.FAULT_KIND}
+  store i32 %kind, ptr %f.kind, align 4
+  %f.lane = getelementptr i8, ptr %ctx, i64 ${Context.FAULT_LANE}
+  store i32 %lane, ptr %f.lane, align 4
+  %f.addr = getelementptr i8, ptr %ctx, i64 ${Context.FAULT_ADDRESS}
+  store i64 %address, ptr %f.addr, align 8
+  %f.size = getelementptr i8, ptr %ctx, i64 ${Context.FAULT_SIZE}
+  store i32 %size, ptr %f.size, align 4
+  %p.ck = getelementptr i8, ptr %ctx, i64 ${Context.CHECKER}
+  %ck = load ptr, ptr %p.ck, align 8
+  %f.byte = getelementptr i8, ptr %ck, i64 ${Checker.BYTE}
+  store i32 %byte, ptr %f.byte, align 4
+  %f.who = getelementptr i8, ptr %ck, i64 ${Checker.OTHER}
+  store i32 %who, ptr %f.who, align 4
+  %f.cta = getelementptr i8, ptr %ck, i64 ${Checker.OTHER_CTA}
+  store i32 %cta, ptr %f.cta, align 4
+  ret void
+}
+
+; @shadow_shared(ctx, offsets, mask, size, instruction, access) -> 0 if there is a finding: at most 16 bytes per lane,
+; all of them inside.
+define internal i32 @shadow_shared(ptr %ctx, <32 x i32> %a, i32 %mask, i32 %size, i32 %instruction, i32 %bits) #1 {
+  %slots = alloca <32 x i32>, align 64
+  store <32 x i32> %a, ptr %slots, align 64
+  %p.ck = getelementptr i8, ptr %ctx, i64 ${Context.CHECKER}
+  %ck = load ptr, ptr %p.ck, align 8
+  %f.a = and i32 %bits, ${Access.ACQUIRES}
+  %acquires = icmp ne i32 %f.a, 0
+  br i1 %acquires, label %acquire, label %start
+acquire:
+  call void @sync_acquire(ptr %ck, ptr %slots, i32 %mask)
+  br label %start
+start:
+  %p.nw = getelementptr i8, ptr %ctx, i64 ${Context.NWARPS}
+  %nw = load i32, ptr %p.nw, align 4
+  %warp = load i32, ptr %ck, align 4
+  %row = call ptr @clock_row(ptr %ck)
+  %p.own = getelementptr i32, ptr %row, i32 %warp
+  %own = load i32, ptr %p.own, align 4
+  %p.w = getelementptr i8, ptr %ck, i64 ${Checker.WRITES}
+  %writes = load ptr, ptr %p.w, align 8
+  %p.wr = getelementptr i8, ptr %ck, i64 ${Checker.WRITERS}
+  %writers = load ptr, ptr %p.wr, align 8
+  %p.r = getelementptr i8, ptr %ck, i64 ${Checker.READS}
+  %reads = load ptr, ptr %p.r, align 8
+  %p.rr = getelementptr i8, ptr %ck, i64 ${Checker.READERS}
+  %readers = load ptr, ptr %p.rr, align 8
+  %p.p = getelementptr i8, ptr %ck, i64 ${Checker.PITCH}
+  %pitch = load i64, ptr %p.p, align 8
+  %f.r = and i32 %bits, ${Access.READS}
+  %does.read = icmp ne i32 %f.r, 0
+  %f.w = and i32 %bits, ${Access.WRITES}
+  %does.write = icmp ne i32 %f.w, 0
+  %f.c = and i32 %bits, ${Access.COPIES}
+  %copies = icmp ne i32 %f.c, 0
+  %f.s = and i32 %bits, ${Access.STRONG}
+  %strong = icmp ne i32 %f.s, 0
+  %weak = xor i1 %strong, true
+  %strong.word = select i1 %strong, i32 ${Checker.STRONG}, i32 0
+  %flight.word = select i1 %copies, i32 ${Checker.IN_FLIGHT}, i32 0
+  %r.word = or i32 %own, %strong.word
+  %warp.up = shl i32 %warp, ${Checker.WARP_SHIFT}
+  %w.word0 = or i32 %warp.up, %r.word
+  %w.word = or i32 %w.word0, %flight.word
+  %i.up = shl i32 %instruction, ${Checker.WHO_INSTRUCTION}
+  %w.up = shl i32 %warp, ${Checker.WHO_WARP}
+  %who0 = or i32 %i.up, %w.up
+  %size1 = insertelement <16 x i32> poison, i32 %size, i64 0
+  %sizes = shufflevector <16 x i32> %size1, <16 x i32> poison, <16 x i32> zeroinitializer
+  %used = icmp ult <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, %sizes
+  %r.one = insertelement <16 x i32> poison, i32 %r.word, i64 0
+  %r.words = shufflevector <16 x i32> %r.one, <16 x i32> poison, <16 x i32> zeroinitializer
+  %w.one = insertelement <16 x i32> poison, i32 %w.word, i64 0
+  %w.words = shufflevector <16 x i32> %w.one, <16 x i32> poison, <16 x i32> zeroinitializer
+  %weak.one = insertelement <16 x i1> poison, i1 %weak, i64 0
+  %weak.v = shufflevector <16 x i1> %weak.one, <16 x i1> poison, <16 x i32> zeroinitializer
+  %rest = sub i32 %size, 1
+  %warp64 = zext i32 %warp to i64
+  %own.o = mul i64 %warp64, %pitch
+  %own.reads = getelementptr i8, ptr %reads, i64 %own.o
+  %own.readers = getelementptr i8, ptr %readers, i64 %own.o
+  br label %lane
+lane:
+  %left = phi i32 [ %mask, %start ], [ %left.n, %lane.end ]
+  %l = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %sp = getelementptr i32, ptr %slots, i32 %l
+  %offset = load i32, ptr %sp, align 4
+  %offset64 = zext i32 %offset to i64
+  %o = shl i64 %offset64, 2
+  %who = or i32 %who0, %l
+  %who.one = insertelement <16 x i32> poison, i32 %who, i64 0
+  %whos = shufflevector <16 x i32> %who.one, <16 x i32> poison, <16 x i32> zeroinitializer
+; Bytes that were written together need one look.
+  %pw = getelementptr i8, ptr %writes, i64 %o
+  %x = load <16 x i32>, ptr %pw, align 4
+  %x0 = extractelement <16 x i32> %x, i64 0
+  %x0.one = insertelement <16 x i32> poison, i32 %x0, i64 0
+  %x0.v = shufflevector <16 x i32> %x0.one, <16 x i32> poison, <16 x i32> zeroinitializer
+  %ne = icmp ne <16 x i32> %x, %x0.v
+  %ne.u = and <16 x i1> %ne, %used
+  %ne.b = bitcast <16 x i1> %ne.u to i16
+  %same = icmp eq i16 %ne.b, 0
+  %last = select i1 %same, i32 0, i32 %rest
+  br label %byte
+byte:
+  %j = phi i32 [ 0, %lane ], [ %j.n, %byte.ok ]
+  %pj = getelementptr i32, ptr %pw, i32 %j
+  %w = load i32, ptr %pj, align 4
+  %none = icmp eq i32 %w, 0
+  br i1 %none, label %never, label %written
+never:
+  br i1 %does.read, label %unwritten, label %byte.ok
+written:
+  %w.f = and i32 %w, ${Checker.IN_FLIGHT}
+  %flies = icmp ne i32 %w.f, 0
+  br i1 %flies, label %flight, label %landed
+landed:
+  %w.u = lshr i32 %w, ${Checker.WARP_SHIFT}
+  %p.known = getelementptr i32, ptr %row, i32 %w.u
+  %known = load i32, ptr %p.known, align 4
+  %w.c = and i32 %w, ${Checker.CLOCK_MASK}
+  %late = icmp ugt i32 %w.c, %known
+  %w.s = and i32 %w, ${Checker.STRONG}
+  %w.weak = icmp eq i32 %w.s, 0
+  %one.weak = or i1 %w.weak, %weak
+  %race.w = and i1 %late, %one.weak
+  br i1 %race.w, label %after.write, label %byte.ok
+byte.ok:
+  %j.n = add i32 %j, 1
+  %j.more = icmp ule i32 %j.n, %last
+  br i1 %j.more, label %byte, label %seen
+seen:
+  br i1 %does.write, label %others, label %note.read
+note.read:
+  %p.nr = getelementptr i8, ptr %own.reads, i64 %o
+  call void @llvm.masked.store.v16i32.p0(<16 x i32> %r.words, ptr %p.nr, i32 4, <16 x i1> %used)
+  %p.nrr = getelementptr i8, ptr %own.readers, i64 %o
+  call void @llvm.masked.store.v16i32.p0(<16 x i32> %whos, ptr %p.nrr, i32 4, <16 x i1> %used)
+  br label %lane.end
+; Has another warp read what is written here, and is not known to be done?
+others:
+  %u = phi i32 [ 0, %seen ], [ %u.n, %other.ok ]
+  %mine = icmp eq i32 %u, %warp
+  br i1 %mine, label %other.ok, label %other
+other:
+  %u64 = zext i32 %u to i64
+  %u.row = mul i64 %u64, %pitch
+  %u.o = add i64 %u.row, %o
+  %p.ur = getelementptr i8, ptr %reads, i64 %u.o
+  %r = load <16 x i32>, ptr %p.ur, align 4
+  %r.c = and <16 x i32> %r, splat (i32 ${Checker.CLOCK_MASK})
+  %p.ku = getelementptr i32, ptr %row, i32 %u
+  %known.u = load i32, ptr %p.ku, align 4
+  %known.one = insertelement <16 x i32> poison, i32 %known.u, i64 0
+  %known.v = shufflevector <16 x i32> %known.one, <16 x i32> poison, <16 x i32> zeroinitializer
+  %r.late = icmp ugt <16 x i32> %r.c, %known.v
+  %r.s = and <16 x i32> %r, splat (i32 ${Checker.STRONG})
+  %r.weak = icmp eq <16 x i32> %r.s, zeroinitializer
+  %r.one.weak = or <16 x i1> %r.weak, %weak.v
+  %r.race0 = and <16 x i1> %r.late, %r.one.weak
+  %r.race = and <16 x i1> %r.race0, %used
+  %r.b = bitcast <16 x i1> %r.race to i16
+  %clean = icmp eq i16 %r.b, 0
+  br i1 %clean, label %other.ok, label %after.read
+other.ok:
+  %u.n = add i32 %u, 1
+  %u.more = icmp ult i32 %u.n, %nw
+  br i1 %u.more, label %others, label %note.write
+note.write:
+  call void @llvm.masked.store.v16i32.p0(<16 x i32> %w.words, ptr %pw, i32 4, <16 x i1> %used)
+  %p.nw.w = getelementptr i8, ptr %writers, i64 %o
+  call void @llvm.masked.store.v16i32.p0(<16 x i32> %whos, ptr %p.nw.w, i32 4, <16 x i1> %used)
+  br label %lane.end
+lane.end:
+  %lm = sub i32 %left, 1
+  %left.n = and i32 %left, %lm
+  %more = icmp ne i32 %left.n, 0
+  br i1 %more, label %lane, label %end
+end:
+  %f.rel = and i32 %bits, ${Access.RELEASES}
+  %releases = icmp ne i32 %f.rel, 0
+  br i1 %releases, label %release, label %done
+release:
+  call void @sync_release(ptr %ck, ptr %slots, i32 %mask)
+  br label %done
+done:
+  ret i32 1
+unwritten:
+  br label %report.w
+flight:
+  br label %report.w
+after.write:
+  br label %report.w
+report.w:
+  %kind.w = phi i32 [ ${UNWRITTEN}, %unwritten ], [ ${IN_FLIGHT}, %flight ], [ ${RACE_WRITE}, %after.write ]
+  %j64 = zext i32 %j to i64
+  %j.o = shl i64 %j64, 2
+  %wo = add i64 %o, %j.o
+  %p.other.w = getelementptr i8, ptr %writers, i64 %wo
+  %other.w = load i32, ptr %p.other.w, align 4
+  br label %report
+after.read:
+  %byte16 = call i16 @llvm.cttz.i16(i16 %r.b, i1 true)
+  %byte.r = zext i16 %byte16 to i32
+  %byte64 = zext i16 %byte16 to i64
+  %byte.o = shl i64 %byte64, 2
+  %ro = add i64 %u.o, %byte.o
+  %p.other.r = getelementptr i8, ptr %readers, i64 %ro
+  %other.r = load i32, ptr %p.other.r, align 4
+  br label %report
+report:
+  %kind = phi i32 [ %kind.w, %report.w ], [ ${RACE_READ}, %after.read ]
+  %where = phi i32 [ %j, %report.w ], [ %byte.r, %after.read ]
+  %party = phi i32 [ %other.w, %report.w ], [ %other.r, %after.read ]
+  %address = or i64 %offset64, ${SHARED_WINDOW}
+  call void @finding(ptr %ctx, i32 %kind, i32 %l, i64 %address, i32 %size, i32 %where, i32 %party, i32 0)
+  ret i32 0
+}
+
+; @sync_acquire(checker, offsets, mask): the warp knows what was released at these places.
+define internal void @sync_acquire(ptr %ck, ptr %slots, i32 %mask) #1 {
+  %row = call ptr @clock_row(ptr %ck)
+  %p.sync = getelementptr i8, ptr %ck, i64 ${Checker.SYNC}
+  %sync = load ptr, ptr %p.sync, align 8
+  br label %lane
+lane:
+  %left = phi i32 [ %mask, %0 ], [ %left.n, %lane ]
+  %l = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %sp = getelementptr i32, ptr %slots, i32 %l
+  %offset = load i32, ptr %sp, align 4
+  %word = lshr i32 %offset, 2
+  %word64 = zext i32 %word to i64
+  %o = mul i64 %word64, ${Checker.ROW}
+  %there = getelementptr i8, ptr %sync, i64 %o
+  call void @clock_join(ptr %row, ptr %there)
+  %lm = sub i32 %left, 1
+  %left.n = and i32 %left, %lm
+  %more = icmp ne i32 %left.n, 0
+  br i1 %more, label %lane, label %done
+done:
+  ret void
+}
+
+; @sync_release(checker, offsets, mask): what the warp has done is released at these places.
+define internal void @sync_release(ptr %ck, ptr %slots, i32 %mask) #1 {
+  %row = call ptr @clock_row(ptr %ck)
+  %p.sync = getelementptr i8, ptr %ck, i64 ${Checker.SYNC}
+  %sync = load ptr, ptr %p.sync, align 8
+  br label %lane
+lane:
+  %left = phi i32 [ %mask, %0 ], [ %left.n, %lane ]
+  %l = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %sp = getelementptr i32, ptr %slots, i32 %l
+  %offset = load i32, ptr %sp, align 4
+  %word = lshr i32 %offset, 2
+  %word64 = zext i32 %word to i64
+  %o = mul i64 %word64, ${Checker.ROW}
+  %there = getelementptr i8, ptr %sync, i64 %o
+  call void @clock_join(ptr %there, ptr %row)
+  %lm = sub i32 %left, 1
+  %left.n = and i32 %left, %lm
+  %more = icmp ne i32 %left.n, 0
+  br i1 %more, label %lane, label %tick
+tick:
+  call void @clock_tick(ptr %ck)
+  ret void
+}
