@@ -8,6 +8,9 @@ Schema history
 --------------
 1
     First version.
+2
+    ``requests`` and ``hit_bytes`` in ``traffic.csv``; in ``records.csv`` ``l2_dirty_bytes_emulated`` and the limits
+    between which the emulated DRAM bytes lie, ``dram_{read,write}_bytes_emulated_{low,high}``.
 
 Columns are only ever added, at the end of their group, together with a new schema number.
 """
@@ -29,7 +32,7 @@ from fa_bench.backends.base import BackendName, Level, TimeSource
 from fa_bench.cases import Direction, DType, Layout
 from fa_bench.errors import UsageError
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 Status = Literal["ok", "oom", "skipped", "unsupported", "error", "invalid_timing", "wrong_result", "interrupted"]
 Source = Literal["model", "emulated", "measured"]
@@ -123,6 +126,11 @@ class Record:
     compulsory_read_bytes: int | None = None
     compulsory_write_bytes: int | None = None
     emulated_fraction: float | None = None
+    l2_dirty_bytes_emulated: int | None = None
+    dram_read_bytes_emulated_low: int | None = None
+    dram_read_bytes_emulated_high: int | None = None
+    dram_write_bytes_emulated_low: int | None = None
+    dram_write_bytes_emulated_high: int | None = None
     # memory
     mem_peak_bytes: int | None = None
     mem_source: str | None = None
@@ -169,7 +177,11 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorTraffic:
-    """One row of ``traffic.csv``: the bytes that one kernel moves for one tensor, at one level, by one source."""
+    """One row of ``traffic.csv``: the bytes that one kernel moves for one tensor, at one level, by one source.
+
+    ``requests`` that these bytes came in, and the bytes that the cache of the level answered (L1 at ``global``, L2 at
+    ``l2``), where they were counted.
+    """
 
     case_id: str
     kernel: str
@@ -178,6 +190,8 @@ class TensorTraffic:
     level: Level
     source: Source
     bytes: int
+    requests: int | None = None
+    hit_bytes: int | None = None
 
     def __post_init__(self) -> None:
         TRAFFIC.check(self)

@@ -275,6 +275,17 @@ def format_bytes(nbytes: int) -> str:
     return f"{value if value.denominator == 1 else _three_digits(float(value))} {_BYTE_UNITS[-1]}"
 
 
+def format_megabytes(nbytes: int) -> str:
+    """Format bytes as a number of 10^6 bytes with two decimals, for columns beside a profiler's MB.
+
+    Examples
+    --------
+    >>> format_megabytes(37_748_736)
+    '37.75'
+    """
+    return f"{nbytes / 1e6:.2f}"
+
+
 def format_ms(time_ms: float) -> str:
     """Format a time given in ms with the unit that suits it, from ns to s.
 
@@ -324,16 +335,16 @@ def format_ratio(ratio: float) -> str:
     return f"{_three_digits(ratio)}×"
 
 
-def format_percent(fraction: float) -> str:
-    """Format a fraction of 1 as percent with one decimal.
+def format_percent(fraction: float, *, signed: bool = False) -> str:
+    """Format a fraction of 1 as percent with one decimal; ``signed`` if it is a deviation.
 
     Examples
     --------
-    >>> format_percent(0.5123)
-    '51.2 %'
+    >>> format_percent(0.5123), format_percent(0.5123, signed=True)
+    ('51.2 %', '+51.2 %')
     """
     _check_finite(fraction)
-    return f"{100 * fraction:.1f} %"
+    return f"{100 * fraction:{'+' if signed else ''}.1f} %"
 
 
 def format_error(error: float) -> str:

@@ -29,6 +29,8 @@ HEADER = (
     "dram_read_bytes_model,dram_write_bytes_model,dram_read_bytes_emulated,dram_write_bytes_emulated,"
     "dram_read_bytes_measured,dram_write_bytes_measured,"
     "compulsory_read_bytes,compulsory_write_bytes,emulated_fraction,"
+    "l2_dirty_bytes_emulated,dram_read_bytes_emulated_low,dram_read_bytes_emulated_high,"
+    "dram_write_bytes_emulated_low,dram_write_bytes_emulated_high,"
     "mem_peak_bytes,mem_source,nvml_mem_peak_bytes,"
     "power_w,energy_mj,sm_clock_mhz,mem_clock_mhz,temperature_c,throttle_reasons,"
     "nvrtc_version,registers,smem_bytes,spill_bytes,blocks_per_sm,"
@@ -70,7 +72,9 @@ def timed(**changes: Any) -> Record:
 
 def test_columns_are_those_of_the_schema() -> None:
     assert RECORDS.header == HEADER + "\n"
-    assert TRAFFIC.columns == ("case_id", "kernel", "tensor", "op", "level", "source", "bytes")
+    assert TRAFFIC.columns == (
+        "case_id", "kernel", "tensor", "op", "level", "source", "bytes", "requests", "hit_bytes",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -224,7 +228,7 @@ def test_a_malformed_row_is_named_and_the_others_are_read(tmp_path: Path) -> Non
     path.write_text(RECORDS.header + good + "1,2,3\n" + good.replace("512", "many", 1) + good)
     content = RECORDS.read(path)
     assert content.rows == (record(), record())
-    assert content.malformed == ("row 3: 3 cells where there are 84 columns", "row 4: seq_q must be int, not 'many'")
+    assert content.malformed == ("row 3: 3 cells where there are 89 columns", "row 4: seq_q must be int, not 'many'")
 
 
 def test_a_spreadsheet_may_have_saved_it(tmp_path: Path) -> None:

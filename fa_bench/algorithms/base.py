@@ -118,12 +118,18 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class TensorBytes:
-    """Bytes that one kernel moves for one tensor, in one direction, at one level."""
+    """Bytes that one kernel moves for one tensor, in one direction, at one level.
+
+    ``requests`` are warp instructions at the level ``global`` and lines beyond; ``hit_bytes`` are those that the cache
+    of the level answers. Both are known only where they were counted.
+    """
 
     kernel: str
     tensor: str
     op: Op
     bytes: int
+    requests: int | None = None
+    hit_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

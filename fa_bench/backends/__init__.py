@@ -7,7 +7,7 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
-from fa_bench.backends.base import Backend, BackendName
+from fa_bench.backends.base import Backend, BackendName, CountersKind
 from fa_bench.errors import DeviceUnavailable, UsageError
 
 #: What ``--device`` takes.
@@ -90,6 +90,8 @@ def open_backend(
     *,
     jobs: int = 0,
     all_slices: bool = False,
+    counters: CountersKind = "global",
+    interval: bool = False,
     l2: Literal["cold", "warm"] = "cold",
     ordinal: int = 0,
 ) -> Backend:
@@ -102,6 +104,10 @@ def open_backend(
         Threads of the emulator; 0 for all CPUs.
     all_slices : bool
         Whether the emulator runs every slice, instead of one per alignment class of a large case.
+    counters : {"global", "full"}
+        Whether the emulator counts what L2 and DRAM see as well.
+    interval : bool
+        With ``full``: the least and most DRAM bytes too.
     l2 : {"cold", "warm"}
         State of the GPU's L2 cache before each timed launch.
     ordinal : int
@@ -121,7 +127,7 @@ def open_backend(
     if name == "emulator":
         from fa_bench.backends.emulator import EmulatorBackend
 
-        return EmulatorBackend(jobs=jobs, all_slices=all_slices)
+        return EmulatorBackend(jobs=jobs, all_slices=all_slices, counters=counters, interval=interval)
     from fa_bench.backends.host import HostBackend
 
     return HostBackend()

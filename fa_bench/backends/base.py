@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from fa_bench.algorithms.base import TensorBytes
+from fa_bench.algorithms.base import Op, TensorBytes
 from fa_bench.cases import Case
 from fa_bench.model.gpu import Gpu
 
 BackendName = Literal["cuda", "emulator", "host"]
+#: What the emulator counts: global traffic, or that of L2 and DRAM too.
+CountersKind = Literal["global", "full"]
 Level = Literal["global", "l2", "dram"]
 TimeSource = Literal["cuda-events", "cuda-graph", "host-clock"]
 
@@ -39,6 +41,8 @@ class Counts:
     fraction: float = 1.0
     #: kernel -> counter name -> value, e.g. ``shared_wavefronts``, ``shared_conflicts``.
     extra: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    #: Least and most DRAM bytes, by direction, over what is not known of the caches; empty if nobody asked.
+    dram_interval: Mapping[Op, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ It gives counts, not times: how long a CPU takes to imitate a GPU says nothing a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -22,8 +22,12 @@ from fa_bench.algorithms.base import (
     Program,
     TensorBytes,
 )
-from fa_bench.backends.base import BackendName, Counts, RunResult
+from fa_bench.backends.base import BackendName, CountersKind, Counts, Level, RunResult
+from fa_bench.backends.checking import SHADOW_BYTES, sanitizer, slices_that_ran, source_lines, with_lines
+from fa_bench.backends.hierarchy import CacheRun, best_l2, blocks_per_sm, interval, interval_l2s, steady_prefix
 from fa_bench.backends.programs import (
+    POISON,
+    Bytes,
     alignment_classes,
     arguments,
     has_buffer,
@@ -57,6 +61,14 @@ class EmulatorBackend:
         Run every (batch, query head). Otherwise a large case runs one slice of each alignment class, drawn by the
         case's seed, and multiplies: the others would ask for the same sectors. Then only the slices that were run are
         verified.
+    counters : {"global", "full"}
+        Whether to count what L2 and DRAM see as well. Then CTAs run side by side, as many as the target GPU holds; a
+        large grid is run until its caches are in a steady state, see `fa_bench.backends.hierarchy`.
+    interval : bool
+        With ``full``: also the least and most DRAM bytes over what is not known of the caches.
+    checks : bool
+        Whether to look for races, reads of what was never written, and more (docs/emulator.md): a finding is a
+        `KernelFault`. The CTAs run on one thread then.
     ptx, compiler, lookup
         Stand in for `fa_bench.ptx`, `fa_bench.compiler.compile_kernel` and `fa_bench.algorithms.get` in tests.
     """
@@ -68,6 +80,9 @@ class EmulatorBackend:
         *,
         jobs: int = 0,
         all_slices: bool = False,
+        counters: CountersKind = "global",
+        interval: bool = False,
+        checks: bool = False,
         ptx: Any = None,
         compiler: Compile = compile_kernel,
         lookup: Callable[[str], Algorithm] = algorithms.get,
@@ -75,10 +90,13 @@ class EmulatorBackend:
         self.device = cpu_name() or "CPU"
         self._jobs = jobs or usable_cpus()
         self._all_slices = all_slices
+        self._counters = counters
+        self._interval = interval
         self._given_ptx = ptx
         self._lookup = lookup
         # A sweep runs the same kernels at many lengths.
-        self._compile = lru_cache(maxsize=KERNELS_KEPT)(compiler)
+        self._checks = checks
+        self._compile = lru_cache(maxsize=KERNELS_KEPT)(with_lines(compiler) if checks else compiler)
         self._load = lru_cache(maxsize=KERNELS_KEPT)(lambda text: self._ptx.load(text))
 
     @property
@@ -99,8 +117,9 @@ class EmulatorBackend:
         return available_bytes()
 
     def required_bytes(self, case: Case) -> int:
-        """The program's buffers and the verification, in bytes."""
-        return self._lookup(case.impl).program(case).nbytes + reference.verification_bytes(case)
+        """The program's buffers, with checks their shadow, and the verification, in bytes."""
+        per_byte = 1 + SHADOW_BYTES * self._checks
+        return self._lookup(case.impl).program(case).nbytes * per_byte + reference.verification_bytes(case)
 
     def run(self, case: Case, gpu: Gpu) -> RunResult:
         """Compile ``case`` for ``gpu``, execute it, count, and verify the slices that were run."""
@@ -119,24 +138,67 @@ class EmulatorBackend:
             raise Unsupported(error.message) from error
         inputs = reference.make_inputs(case)
         memory = self._ptx.Memory()
-        raw = {b.name: memory.allocate(b.name, b.nbytes) for b in program.buffers}  # arrives poisoned
-        for name, values in inputs.items():
-            buffer = program.buffer(name)
-            tensor_view(buffer, raw[name])[...] = values.reshape(buffer.shape)
-        classes = self._slices(case, program)
+        raw = {b.name: memory.allocate(b.name, b.nbytes) for b in program.buffers}
+        fill = partial(_fill, program, raw, inputs)
         tally = _Tally([buffer.name for buffer in program.buffers])
-        for launch, kernel in zip(program.launches, compiled, strict=True):
-            self._launch(launch, kernel, memory, classes, tally)
+        classes = None
+        runs: list[CacheRun] = []
+        if self._counters == "full":
+            runs = self._cache_runs(case, gpu, program, compiled, memory, fill, tally)
+        counted = bool(runs) and runs[-1].prefix is None
+        if not counted or self._checks:
+            classes = self._slices(case, program)
+            fill()
+            checks = sanitizer(self._ptx, program) if self._checks else None
+            into = _Tally([]) if counted else tally
+            for launch, kernel in zip(program.launches, compiled, strict=True):
+                self._launch(launch, kernel, memory, classes, into, checks)
         slices = None if classes is None else sorted(members[0] for members in classes)
+        if self._checks:
+            checks.require_outputs(slices_that_ran(program, slices))
         o = output(program, "O", raw["O"], case)
         lse = output(program, "LSE", raw["LSE"], case) if has_buffer(program, "LSE") else None
         return RunResult(
-            counts=tally.counts(len(slices) / case.shape.slices if slices else 1.0),
+            counts=tally.counts(len(slices) / case.shape.slices if slices else 1.0, runs),
             verification=reference.verify(case, o, lse, inputs, slices),
             resources=resources(program.launches, compiled),
             mem_peak_bytes=program.nbytes,
             mem_source="allocator",
         )
+
+    def _cache_runs(
+        self,
+        case: Case,
+        gpu: Gpu,
+        program: Program,
+        compiled: Sequence[CompiledKernel],
+        memory: Any,
+        fill: Callable[[], None],
+        tally: _Tally,
+    ) -> list[CacheRun]:
+        """The program in front of the caches: for an interval CTA after CTA first, then, to stay, side by side.
+
+        Where every CTA ran, ``tally`` has the global counts.
+        """
+        waves = [
+            blocks_per_sm(launch, kernel, gpu) * gpu.sm_count
+            for launch, kernel in zip(program.launches, compiled, strict=True)
+        ]
+        prefix = steady_prefix(case, program, gpu, waves)
+        extremes = interval_l2s(self._ptx, gpu) if self._interval else []
+        plans = [(True, extremes)] if extremes else []
+        plans.append((False, [best_l2(self._ptx, gpu), *extremes]))
+        runs = []
+        for serial, variants in plans:
+            run = CacheRun(self._ptx, gpu, case.shape.slices, prefix, variants, serial, self._jobs)
+            fill()
+            for launch, kernel in zip(program.launches, compiled, strict=True):
+                args = arguments(launch, lambda name: np.uint64(memory.address(name)))
+                counters = run.launch(launch, kernel, self._load(kernel.ptx).kernel(kernel.entry), args, memory)
+                if prefix is None and not serial:
+                    tally.add(kernel.entry, counters, 1)
+            runs.append(run)
+        return runs
 
     def _slices(self, case: Case, program: Program) -> list[list[int]] | None:
         """Alignment classes, of which the first member of each is run; None to run everything."""
@@ -157,7 +219,13 @@ class EmulatorBackend:
         ]
 
     def _launch(
-        self, launch: Launch, kernel: CompiledKernel, memory: Any, classes: list[list[int]] | None, tally: _Tally
+        self,
+        launch: Launch,
+        kernel: CompiledKernel,
+        memory: Any,
+        classes: list[list[int]] | None,
+        tally: _Tally,
+        checks: Any = None,
     ) -> None:
         """Run one launch: whole, or the CTAs of one slice per class, counted once for each member."""
         ptx_kernel = self._load(kernel.ptx).kernel(kernel.entry)
@@ -166,6 +234,7 @@ class EmulatorBackend:
         if classes is not None and launch.ctas_per_slice:
             per = launch.ctas_per_slice
             parts = [(range(c[0] * per, (c[0] + 1) * per), len(c)) for c in classes]
+        watched = {"checks": checks, "where": source_lines(kernel.ptx)} if checks is not None else {}
         for ctas, times in parts:
             counters = self._ptx.launch(
                 ptx_kernel,
@@ -176,6 +245,7 @@ class EmulatorBackend:
                 memory=memory,
                 ctas=ctas,
                 jobs=self._jobs,
+                **watched,
             )
             tally.add(kernel.entry, counters, times)
 
@@ -197,6 +267,7 @@ class _Tally:
     def __init__(self, order: Sequence[str]) -> None:
         self._place = {name: place for place, name in enumerate(order)}
         self._sectors: Counter[tuple[str, str, Op]] = Counter()
+        self._requests: Counter[tuple[str, str, Op]] = Counter()
         self._extra: dict[str, Counter[str]] = {}
 
     def add(self, kernel: str, counters: Any, times: int) -> None:
@@ -205,17 +276,45 @@ class _Tally:
             count = counters.tensors[tensor]
             self._sectors[kernel, tensor, "read"] += times * count.read_sectors
             self._sectors[kernel, tensor, "write"] += times * count.write_sectors
+            self._requests[kernel, tensor, "read"] += times * count.read_requests
+            self._requests[kernel, tensor, "write"] += times * count.write_requests
         extra = self._extra.setdefault(kernel, Counter())
         for name in ("requests", "wavefronts", "conflicts"):
             extra[f"shared_{name}"] += times * getattr(counters.shared, name)
         for name, count in counters.instructions.items():
             extra[f"instructions_{name}".replace("-", "_")] += times * count
 
-    def counts(self, fraction: float) -> Counts:
-        """All of it; tensors that a kernel does not touch are left out."""
-        traffic = [
-            TensorBytes(kernel, tensor, op, sectors * SECTOR_BYTES)
-            for (kernel, tensor, op), sectors in self._sectors.items()
-            if sectors
-        ]
-        return Counts({"global": traffic}, fraction, {k: dict(v) for k, v in self._extra.items()})
+    def counts(self, fraction: float, runs: Sequence[CacheRun] = ()) -> Counts:
+        """All of it, with what the caches saw in the last of ``runs``, less tensors that a kernel does not touch.
+
+        ``fraction`` is the share of the slices that global traffic was counted of.
+        """
+        hits = runs[-1].l1_hits() if runs else {}
+        traffic: dict[Level, Sequence[TensorBytes]] = {
+            "global": [
+                TensorBytes(
+                    kernel, tensor, op, sectors * SECTOR_BYTES, self._requests[kernel, tensor, op],
+                    hits.get((kernel, tensor)) if op == "read" else None,
+                )
+                for (kernel, tensor, op), sectors in self._sectors.items()
+                if sectors
+            ]
+        }  # fmt: skip
+        extra = {kernel: dict(counters) for kernel, counters in self._extra.items()}
+        if not runs:
+            return Counts(traffic, fraction, extra)
+        run = runs[-1]
+        for kernel, nbytes in run.dirty_bytes.items():
+            extra[kernel]["l2_dirty_bytes"] = nbytes
+        if run.prefix is not None:
+            fraction = run.prefix / run.slices
+        traffic.update(run.traffic())
+        return Counts(traffic, fraction, extra, interval(runs) if len(runs) > 1 else {})
+
+
+def _fill(program: Program, raw: Mapping[str, Bytes], inputs: Mapping[str, Any]) -> None:
+    """Inputs as they are at first, everything else poisoned."""
+    for buffer in program.buffers:
+        raw[buffer.name].fill(POISON)
+        if buffer.name in inputs:
+            tensor_view(buffer, raw[buffer.name])[...] = inputs[buffer.name].reshape(buffer.shape)

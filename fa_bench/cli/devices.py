@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from typing import Final
 
 from fa_bench import backends
-from fa_bench.backends.base import Backend
+from fa_bench.backends.base import Backend, CountersKind
 from fa_bench.errors import DeviceUnavailable, UsageError, nearest
+
+#: What ``--counters`` takes.
+COUNTERS: Final[dict[str, CountersKind]] = {"global": "global", "full": "full"}
 
 
 @contextmanager
 def opened(
-    device: str, *, jobs: int | None = None, kernels_only: bool = False, all_slices: bool = False
+    device: str,
+    *,
+    jobs: int | None = None,
+    kernels_only: bool = False,
+    all_slices: bool = False,
+    counters: str = "global",
+    interval: bool = False,
 ) -> Iterator[list[Backend]]:
     """The backends of ``device``, in order of preference, closed at the end.
 
@@ -25,6 +35,10 @@ def opened(
         Leave out the host: only backends that run our kernels.
     all_slices : bool
         Let the emulator run every slice of every case.
+    counters : {"global", "full"}
+        What the emulator counts.
+    interval : bool
+        Let it say between which limits DRAM bytes lie.
 
     Raises
     ------
@@ -33,6 +47,8 @@ def opened(
     DeviceUnavailable
         If it is not here.
     """
+    if counters not in COUNTERS:
+        raise UsageError(f"--counters: there is no {counters!r}.", hint=nearest(counters, COUNTERS))
     if device not in backends.DEVICES:
         raise UsageError(f"--device: there is no device {device!r}.", hint=nearest(device, backends.DEVICES))
     if kernels_only and device == "host":
@@ -42,7 +58,13 @@ def opened(
         raise DeviceUnavailable(missing_emulator() or "Nothing here runs our kernels.", hint="See fa-bench doctor.")
     with ExitStack() as stack:
         yield [
-            stack.enter_context(closing(backends.open_backend(name, jobs=jobs or 0, all_slices=all_slices)))
+            stack.enter_context(
+                closing(
+                    backends.open_backend(
+                        name, jobs=jobs or 0, all_slices=all_slices, counters=COUNTERS[counters], interval=interval
+                    )
+                )
+            )
             for name in names
         ]
 

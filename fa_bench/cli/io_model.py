@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +13,7 @@ from fa_bench.cli.options import (
     BlockOption,
     CausalOption,
     ConfigOption,
+    CountersOption,
     DtypeOption,
     FormatOption,
     GpuOption,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from fa_bench.backends.base import Backend
     from fa_bench.report.io_model import CaseTraffic
+    from fa_bench.report.tables import Table
     from fa_bench.sweep.plan import SweepPlan
 
 
@@ -61,6 +63,11 @@ def io_model(
     explain: Annotated[
         bool, typer.Option("--explain", help="Print how the prediction comes about, for the first shape.")
     ] = False,
+    counters: CountersOption = "global",
+    interval: Annotated[
+        bool,
+        typer.Option("--interval", help="Between which limits DRAM bytes lie; implies --counters full."),
+    ] = False,
     jobs: JobsOption = None,
     fmt: FormatOption = Format.TABLE,
     quiet: QuietOption = False,
@@ -71,10 +78,10 @@ def io_model(
     its paper's formula. Exits with 1 if a byte differs.
     """
     from fa_bench.cli.axes import merge_axes, sweep_request
-    from fa_bench.cli.devices import missing_emulator, opened, shipped_only
+    from fa_bench.cli.devices import missing_emulator, shipped_only
     from fa_bench.cli.planning import ModelOnly, resolved, target_gpu
     from fa_bench.errors import DeviceUnavailable
-    from fa_bench.report.io_model import case_table, document, flat_rows, totals_tables
+    from fa_bench.report.io_model import document, flat_rows, totals_tables
     from fa_bench.sweep.plan import plan
 
     output = Output(fmt, quiet)
@@ -89,16 +96,36 @@ def io_model(
     if measure and (note := shipped_only()):
         output.say(note)
     cases: list[CaseTraffic] = []
-    with opened("emulator", jobs=jobs) if measure else nullcontext(()) as backends:
+    with _backends(measure, jobs, "full" if interval else counters, interval) as backends:
         for case in _run(output, made, backends):
             if fmt is Format.TABLE:
-                output.emit([case_table(case)], [])
-                output.write("\n")
+                for table in _tables(case):
+                    output.emit([table], [])
+                    output.write("\n")
             cases.append(case)
     totals = totals_tables(cases)
-    tables = totals if fmt is Format.TABLE else [*map(case_table, cases), *totals]
+    tables = totals if fmt is Format.TABLE else [*(table for case in cases for table in _tables(case)), *totals]
     output.emit(tables, flat_rows(cases), document(cases))
     return _verdict(output, cases)
+
+
+def _backends(
+    measure: bool, jobs: int | None, counters: str, interval: bool
+) -> AbstractContextManager[Sequence[Backend]]:
+    from fa_bench.cli.devices import opened
+
+    if not measure:
+        return nullcontext(())
+    return opened("emulator", jobs=jobs, counters=counters, interval=interval)
+
+
+def _tables(case: CaseTraffic) -> list[Table]:
+    """The tables of one case: global traffic, and what the caches make of it where that was counted."""
+    from fa_bench.report.caches import caches_table
+    from fa_bench.report.io_model import case_table
+
+    behind = caches_table(case.record, case.traffic)
+    return [case_table(case)] if behind is None else [case_table(case), behind]
 
 
 def _run(output: Output, made: SweepPlan, backends: Sequence[Backend]) -> Iterator[CaseTraffic]:

@@ -125,6 +125,15 @@ ImplOption = Annotated[
         show_default="auto",
     ),
 ]
+CountersOption = Annotated[
+    str,
+    typer.Option(
+        "--counters",
+        help="What the emulator counts: global (what warps ask for) or full (also what L2 and DRAM see).",
+        metavar="global|full",
+        rich_help_panel=_RUN,
+    ),
+]
 DtypeOption = Annotated[
     str | None,
     typer.Option(

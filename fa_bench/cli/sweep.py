@@ -11,6 +11,7 @@ from fa_bench.cli.options import (
     BlockOption,
     CausalOption,
     ConfigOption,
+    CountersOption,
     DeviceOption,
     DtypeOption,
     FormatOption,
@@ -56,6 +57,7 @@ def sweep(
     config: ConfigOption = None,
     device: DeviceOption = "auto",
     gpu: GpuOption = None,
+    counters: CountersOption = "global",
     out: OutOption = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out, or with the newest unfinished one.")
@@ -83,7 +85,7 @@ def sweep(
 
     output = Output(fmt, quiet)
     request = sweep_request(merge_axes(ctx.params, config), device, gpu)
-    with opened(device, jobs=jobs) as backends:
+    with opened(device, jobs=jobs, counters=counters) as backends:
         if device == "auto" and [backend.name for backend in backends] == ["host"]:
             output.say(f"Our kernels are left out: {missing_emulator()}")
         if any(backend.name == "emulator" for backend in backends) and (note := shipped_only()):

@@ -19,6 +19,11 @@ class Gpu:
     ----------
     slug, name, aliases
         Short name (``a100-sxm-80``), the maker's name, and other spellings that the registry accepts.
+    l2_bytes, l2_partitions
+        L2 in all, and the partitions that it has: 2 where each SM is wired to one half of it, which keeps copies of
+        lines that the other half is the home of.
+    l1_bytes
+        The memory of an SM that L1 and shared memory divide; ``fa_bench.model.l1`` says how.
     smem_per_block_bytes
         The most shared memory that one CTA may ask for (opt-in limit).
     boost_mhz, boost_max_mhz
@@ -42,6 +47,8 @@ class Gpu:
     compute_capability: tuple[int, int]
     sm_count: int
     l2_bytes: int
+    l2_partitions: int
+    l1_bytes: int
     smem_per_sm_bytes: int
     smem_per_block_bytes: int
     regs_per_sm: int

@@ -33,6 +33,8 @@ _LIST_KEYS: Final = ("aliases", "sources")
 _WHOLE_KEYS: Final[dict[str, tuple[str, int]]] = {
     "sm_count": ("sm_count", 1),
     "l2_mib": ("l2_bytes", _MIB),
+    "l2_partitions": ("l2_partitions", 1),
+    "l1_kib": ("l1_bytes", _KIB),
     "smem_per_sm_kib": ("smem_per_sm_bytes", _KIB),
     "smem_per_block_kib": ("smem_per_block_bytes", _KIB),
     "smem_bytes_per_clk_per_sm": ("smem_bytes_per_clk_per_sm", 1),
@@ -175,6 +177,10 @@ def _check_sense(where: str, gpu: Gpu) -> None:
         raise UsageError(f"{where} names no source.")
     if gpu.smem_per_block_bytes > gpu.smem_per_sm_bytes:
         raise UsageError(f"{where} allows one block more shared memory than an SM has.")
+    if gpu.smem_per_sm_bytes >= gpu.l1_bytes:
+        raise UsageError(f"{where} leaves no L1: smem_per_sm_kib must be less than l1_kib.")
+    if gpu.l2_partitions > 2:
+        raise UsageError(f"{where} has an L2 of {gpu.l2_partitions} partitions; known are 1 and 2.")
     if gpu.boost_mhz > gpu.boost_max_mhz:
         raise UsageError(f"{where} has boost_mhz above boost_max_mhz.")
 

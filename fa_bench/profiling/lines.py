@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -61,23 +61,27 @@ class LineTable:
             if "site-packages" in Path(path).parts or (system is not None and system in Path(path).parents)
         }
         self._starts: list[int] = []
-        self._places: list[Place | None] = []
+        self._places: list[tuple[Place, ...]] = []
         callers: dict[str, str | None] = {}
         for number, text in enumerate(ptx.splitlines(), 1):
             if _BOUNDARY.search(text):
                 callers.clear()
-                self._add(number, None)
+                self._add(number, ())
             elif (found := _LOC.match(text)) is not None:
                 at = " ".join(found["at"].split())
                 callers[at] = None if found["from"] is None else " ".join(found["from"].split())
-                self._add(number, self._innermost_own(at, callers))
+                self._add(number, tuple(self._own_places(at, callers)))
 
     def place(self, ptx_line: int) -> Place | None:
         """Source line of the instruction on a line of the PTX; None where it has none."""
+        return next(iter(self.places(ptx_line)), None)
+
+    def places(self, ptx_line: int) -> tuple[Place, ...]:
+        """The same, and behind it where that function was inlined, and so on out to the kernel."""
         if self._own is not None:
-            return Place(self._own, ptx_line)
+            return (Place(self._own, ptx_line),)
         position = bisect_right(self._starts, ptx_line)
-        return self._places[position - 1] if position else None
+        return self._places[position - 1] if position else ()
 
     def text(self, place: Place) -> str:
         """What stands on a source line, without its margins; empty if the file isn't here."""
@@ -90,21 +94,20 @@ class LineTable:
         lines = self._texts[place.file]
         return lines[place.line - 1].strip() if place.line <= len(lines) else ""
 
-    def _add(self, number: int, place: Place | None) -> None:
+    def _add(self, number: int, places: tuple[Place, ...]) -> None:
         self._starts.append(number)
-        self._places.append(place)
+        self._places.append(places)
 
-    def _innermost_own(self, at: str, callers: Mapping[str, str | None]) -> Place | None:
-        """Walk out of inlined functions until a file is the user's."""
+    def _own_places(self, at: str, callers: Mapping[str, str | None]) -> Iterator[Place]:
+        """Walk out of inlined functions, over those whose files are the user's."""
         seen: set[str] = set()
         current: str | None = at
         while current is not None and current not in seen:
             seen.add(current)
             file, line, _ = map(int, current.split())
             if file not in self._system and line > 0:
-                return Place(self._name(self._paths.get(file, f"file {file}")), line)
+                yield Place(self._name(self._paths.get(file, f"file {file}")), line)
             current = callers.get(current)
-        return None
 
     def _name(self, path: str) -> str:
         name = Path(path).name

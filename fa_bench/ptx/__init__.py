@@ -18,10 +18,13 @@ from fa_bench.ptx.program import Kernel, Module
 if TYPE_CHECKING:
     from fa_bench.ptx.caches import L2, MemoryCounters, MemorySystem
     from fa_bench.ptx.machine import launch
+    from fa_bench.ptx.sanitizer import Checks, Elements, Sanitizer
     from fa_bench.ptx.waves import Step, Waves, launch_waves, walk
 
 __all__ = [
     "L2",
+    "Checks",
+    "Elements",
     "Kernel",
     "LaunchCounters",
     "Memory",
@@ -29,6 +32,7 @@ __all__ = [
     "MemorySystem",
     "Module",
     "PtxError",
+    "Sanitizer",
     "SharedCounters",
     "Step",
     "TensorCounters",
@@ -43,6 +47,7 @@ __all__ = [
 #: What needs LLVM, by the module that has it.
 _LATE: Final = {
     **dict.fromkeys(("L2", "MemoryCounters", "MemorySystem"), "caches"),
+    **dict.fromkeys(("Checks", "Elements", "Sanitizer"), "sanitizer"),
     **dict.fromkeys(("Step", "Waves", "launch_waves", "walk"), "waves"),
     "launch": "machine",
 }

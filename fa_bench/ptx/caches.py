@@ -2,8 +2,9 @@
 
 A cache holds 128-byte lines of four 32-byte sectors, in sets of 16 places with least-recently-used replacement. L1
 is one per SM: reads fill it, ``.cg`` reads pass it by, stores go through it and update what is there. L2 writes
-back: a written sector goes to DRAM when its line has to leave, and what is still there when a kernel ends has not
-gone. Reading a sector that L2 doesn't have fetches that sector from DRAM, or the pair that it is in.
+back: a written sector goes to DRAM when its line has to leave, when too many lines of its set are dirty, or together
+with others of the same DRAM page; what is still there when a kernel ends has not gone. Reading a sector that L2
+doesn't have fetches that sector from DRAM, or the pair that it is in.
 """
 
 from __future__ import annotations
@@ -38,9 +39,14 @@ class L2:
     nbytes : int
         Capacity, all partitions together; a multiple of 2 KiB per partition is used.
     partitions : int
-        1, or 2: each line is at home in one, each SM reads through the one it is wired to, which keeps a copy.
+        1, or 2: each line is at home in one, each SM goes through the one it is wired to, which keeps a copy.
     fetch_bytes : int
         What DRAM gives at a time, 32 or 64.
+    page_bytes : int
+        Part of a DRAM page that one channel holds, a power of two: when a line of it is written back, its other dirty
+        lines are written too and stay as clean ones.
+    dirty_ways : int
+        Lines of a set of 16 that may be dirty. One more, and the oldest of them is written back and stays, clean.
 
     Raises
     ------
@@ -51,6 +57,8 @@ class L2:
     nbytes: int
     partitions: int = 1
     fetch_bytes: int = SECTOR_BYTES
+    page_bytes: int = LINE_BYTES
+    dirty_ways: int = Cache.WAYS
 
     def __post_init__(self) -> None:
         if self.partitions not in (1, 2):
@@ -59,6 +67,10 @@ class L2:
             raise ValueError(f"An L2 has at least {SET_BYTES} bytes in each partition, not {self.nbytes} in all.")
         if self.fetch_bytes not in (SECTOR_BYTES, 2 * SECTOR_BYTES):
             raise ValueError(f"DRAM gives 32 or 64 bytes at a time, not {self.fetch_bytes}.")
+        if self.page_bytes < LINE_BYTES or self.page_bytes & self.page_bytes - 1:
+            raise ValueError(f"A page has {LINE_BYTES} bytes or a power of two times that, not {self.page_bytes}.")
+        if not 1 <= self.dirty_ways <= Cache.WAYS:
+            raise ValueError(f"Of a set 1 to {Cache.WAYS} lines may be dirty, not {self.dirty_ways}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +154,20 @@ class MemorySystem:
         self._record = np.zeros(System.SIZE // 8, np.int64)
         self._l1: _Caches | None = None
         self._l1_counts = np.zeros((MAX_TENSORS, L1Counts.FIELDS), np.int64)
-        self._caches = [_Caches(level.partitions, level.nbytes // level.partitions // SET_BYTES) for level in self.l2]
+        self._caches = [
+            _Caches(level.partitions, level.nbytes // level.partitions // SET_BYTES, level.page_bytes // LINE_BYTES)
+            for level in self.l2
+        ]
         self._counts = [np.zeros((MAX_TENSORS, L2Counts.FIELDS), np.int64) for _ in self.l2]
         self._levels = b"".join(
-            struct.pack("<qqqq", caches.address, level.partitions, 15 * (level.fetch_bytes == 64), _at(counts))
+            struct.pack(
+                "<qqqqq",
+                caches.address,
+                level.partitions,
+                15 * (level.fetch_bytes == 64),
+                _at(counts),
+                level.dirty_ways,
+            )
             for level, caches, counts in zip(self.l2, self._caches, self._counts, strict=True)
         )
         self._level_records = np.frombuffer(bytearray(self._levels), np.int64)
@@ -244,22 +266,18 @@ def event(line: int, sectors: int, kind: int, tensor: int, first: bool = True) -
 class _Caches:
     """Arrays of several caches of the same size."""
 
-    def __init__(self, count: int, sets: int) -> None:
-        places = sets * Cache.WAYS
-        whole = np.zeros(3 * count * places + 8, np.int64)
+    def __init__(self, count: int, sets: int, page_lines: int = 1) -> None:
+        words = count * sets * Cache.SET_WORDS
+        whole = np.zeros(words + 8, np.int64)
         start = -_at(whole) % 64 // 8
-        self._arrays = whole[start : start + 3 * count * places].reshape(3, count, places)
-        base, row = _at(self._arrays[0]), places * 8
-        self._records = np.array(
-            [[base + (array * count + k) * row for array in range(3)] + [sets] for k in range(count)], np.int64
-        )
+        self._places = whole[start : start + words].reshape(count, sets, 3, Cache.WAYS)
+        self._records = np.array([[_at(self._places[k]), sets, page_lines] for k in range(count)], np.int64)
         self.address = _at(self._records)
 
     @property
     def states(self) -> NDArray[np.int64]:
         """State of each place."""
-        states: NDArray[np.int64] = self._arrays[1].reshape(-1)
-        return states
+        return self._places[:, :, 1].reshape(-1)
 
 
 def _at(array: NDArray[Any]) -> int:

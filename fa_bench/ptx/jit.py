@@ -23,8 +23,9 @@ from fa_bench.ptx.program import Kernel
 from fa_bench.ptx.warp_function import WarpFunction
 
 #: ``counted`` counts and checks bounds; ``traced`` also logs which sectors are asked for, for the caches to see;
-#: ``uncounted`` does neither, it is the yardstick for what counting costs.
-Mode = Literal["counted", "traced", "uncounted"]
+#: ``checked`` also keeps a shadow memory (``ir/shadow_*.ll``); ``uncounted`` does nothing of it and is the yardstick for
+#: what counting costs.
+Mode = Literal["counted", "traced", "checked", "uncounted"]
 #: Compiled kernels that the process keeps loaded, oldest first.
 KERNELS_KEPT: Final = 64
 _VECTORS: Final = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
@@ -223,7 +224,7 @@ def _module(warp: str, e: Emitter, plan: Plan, mode: Mode) -> str:
             LOCAL_BYTES=plan.local_bytes,
         ),
         runtime.template("barrier", WARP_BYTES=plan.warp_bytes),
-        *_observers(mode),
+        *_observers(mode, e, plan),
         runtime.template("queue"),
         runtime.template("mbarrier", WARP_BYTES=plan.warp_bytes, QUEUE_OFFSET=plan.queue_offset),
         runtime_math.ex2(),
@@ -237,13 +238,23 @@ def _module(warp: str, e: Emitter, plan: Plan, mode: Mode) -> str:
     )
 
 
-def _observers(mode: Mode) -> list[str]:
-    """What looks at each access."""
+def _observers(mode: Mode, e: Emitter, plan: Plan) -> list[str]:
+    """What looks at each access, and at what orders them."""
+    if mode == "checked":
+        order = runtime.template(
+            "shadow_order",
+            WARP_BYTES=plan.warp_bytes,
+            LOCAL_BYTES=plan.local_bytes,
+            LOCAL_STRIDE=lower_space.local_stride(e.kernel.local_bytes),
+        )
+        shadows = [runtime.template(f"shadow_{space}") for space in ("shared", "global")]
+        return [runtime.template("check", PREFIX="counted_"), order, *shadows]
+    unobserved = runtime.template("unobserved")
     if mode == "uncounted":
-        return [runtime.template("uncounted")]
+        return [runtime.template("uncounted"), unobserved]
     if mode == "counted":
-        return [runtime.template("check", PREFIX="")]
-    return [runtime.template("check", PREFIX="counted_"), runtime.template("trace")]
+        return [runtime.template("check", PREFIX=""), unobserved]
+    return [runtime.template("check", PREFIX="counted_"), runtime.template("trace"), unobserved]
 
 
 def _intrinsics(text: str) -> list[str]:

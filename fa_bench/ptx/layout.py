@@ -38,7 +38,7 @@ class Context:
     CTAID: Final = 112  # i32 x 3
     NWARPS: Final = 124  # i32
     NTHREADS: Final = 128  # i32
-    FAULT_KIND: Final = 132  # i32, see FAULTS
+    FAULT_KIND: Final = 132  # i32, see diagnosis.py
     FAULT_SITE: Final = 136  # i32: index of the instruction
     FAULT_LANE: Final = 140  # i32
     FAULT_WARP: Final = 144  # i32
@@ -140,11 +140,17 @@ class Cache:
     """One set-associative cache: an SM's L1, or a partition of an L2."""
 
     WAYS: Final = 16
-    TAGS: Final = 0  # ptr to i64 x places: line number + 1, 0 = empty
-    STATES: Final = 8  # ptr to i64 x places: valid sectors, dirty sectors << 4, tensor << 8
-    STAMPS: Final = 16  # ptr to i64 x places: when it was used last
-    SETS: Final = 24  # i64
-    SIZE: Final = 32
+    PLACES: Final = 0  # ptr to SET_WORDS i64 per set
+    SETS: Final = 8  # i64
+    PAGE_LINES: Final = 16  # i64: lines of a DRAM page, which are written back together
+    SIZE: Final = 24
+
+    #: Where in a set's words these are, of each way: line number + 1, 0 = empty; valid sectors, dirty sectors << 4,
+    #: tensor << 8; when it was used last.
+    TAGS: Final = 0
+    STATES: Final = WAYS
+    STAMPS: Final = 2 * WAYS
+    SET_WORDS: Final = 3 * WAYS
 
 
 class Level:
@@ -154,7 +160,8 @@ class Level:
     PARTITIONS: Final = 8  # i64: 1 or 2
     PAIRS: Final = 16  # i64: 15 where DRAM gives sectors in pairs, else 0
     COUNTERS: Final = 24  # ptr to L2Counts of each tensor
-    SIZE: Final = 32
+    DIRTY_WAYS: Final = 32  # i64: dirty lines that a set may have
+    SIZE: Final = 40
 
 
 class System:
@@ -282,6 +289,14 @@ class Checker:
     OTHER: Final = 192  # i32: who made the access that a finding names beside its own
     OTHER_CTA: Final = 196  # i32
     BYTE: Final = 200  # i32: the byte of the access that a finding is about
+    #: The first read of shared memory that was never written; it turns out later whether another warp races to write it.
+    PENDING: Final = 204  # i32: 1 if there is one
+    PENDING_SITE: Final = 208  # i32 each: instruction, warp, lane, bytes
+    PENDING_WARP: Final = 212
+    PENDING_LANE: Final = 216
+    PENDING_SIZE: Final = 220
+    PENDING_ADDRESS: Final = 224  # i64
+    PENDING_BYTE: Final = 232  # i32
     SIZE: Final = 256
 
 
@@ -370,32 +385,6 @@ TO_INPUT: Final = 19
 CTA_RACE_WRITE: Final = 20
 CTA_RACE_READ: Final = 21
 COUNTS_DIFFER: Final = 22
-
-#: Contents of FAULT_KIND.
-FAULTS: Final[dict[int, str]] = {
-    1: "is outside every buffer",
-    2: "is not aligned to the access size",
-    3: "is outside shared memory",
-    4: "is reached by part of a warp while the rest waits at another one or never comes",
-    5: "trap",
-    6: "ran out of its instruction budget",
-    7: "enters a block with part of its lanes that was proved to be entered by all",
-    8: "is outside that space",
-    9: "cannot be written",
-    10: "has no atomic operations",
-    11: "picks none of the branch targets",
-    13: "needs all live lanes of the warp together",
-    12: "is given a count that no mbarrier has, or one that its pending arrivals do not allow",
-    UNWRITTEN: "was never written",
-    RACE_WRITE: "wrote; no barrier or other synchronization orders the two (a race)",
-    RACE_READ: "reads; no barrier or other synchronization orders the two (a race)",
-    IN_FLIGHT: "copies to; the copy is in flight until its warp waits for it",
-    CONFLICT: "different values to the same place",
-    TO_INPUT: "is an input",
-    CTA_RACE_WRITE: "wrote; no release and acquire orders the two (a race)",
-    CTA_RACE_READ: "reads; no release and acquire orders the two (a race)",
-    COUNTS_DIFFER: "is given different thread counts by different warps",
-}
 
 FLAG_OK: Final = 1
 FLAG_CONTIGUOUS: Final = 2

@@ -7,7 +7,7 @@ from typing import Final
 
 from fa_bench.ptx.emitter import Emitter, Value
 from fa_bench.ptx.isa import UnsupportedInstruction
-from fa_bench.ptx.layout import FLAG_OK, LANES, SHARED_WINDOW, Context
+from fa_bench.ptx.layout import FLAG_OK, LANES, SHARED_WINDOW, Access, Context
 from fa_bench.ptx.lower_arith import lowers
 from fa_bench.ptx.lower_memory import address, fault_unless, first_active, moves
 from fa_bench.ptx.program import Instruction, Operand
@@ -15,6 +15,7 @@ from fa_bench.ptx.program import Instruction, Operand
 #: Bits of an mbarrier's word: below are the counts, from here on stands the phase.
 _PHASE_SHIFT: Final = 40
 _PENDING: Final = (1 << 20) - 1
+_ARRIVES: Final = Access.READS | Access.WRITES | Access.RELEASES | Access.STRONG
 
 
 def barrier_operands(e: Emitter, i: Instruction, operands: Sequence[Operand]) -> tuple[str, str]:
@@ -33,6 +34,8 @@ def _arrive(e: Emitter, i: Instruction) -> None:
     if e.block.index in e.flow.diverged:
         together = e.let(f"icmp eq i32 {e.mask()}, {e.let('load i32, ptr %live, align 4')}")
         fault_if_not(e, together, 13)
+    allowed = e.let(f"call i32 @observe_arrive(ptr %ctx, i32 {number}, i32 {count})")
+    fault_unless(e, e.let(f"icmp ne i32 {allowed}, 0"))
     e.emit(f"call void @barrier_arrive(ptr %ctx, i32 {number}, i32 {count})")
 
 
@@ -57,6 +60,7 @@ def _fence(e: Emitter, i: Instruction) -> None:
     """The warps of a CTA run on one thread of the host; other CTAs may run on others."""
     if not i.has("cta"):
         e.emit("fence seq_cst")
+        e.emit("call void @observe_fence(ptr %ctx)")
 
 
 @lowers("nanosleep")
@@ -65,13 +69,17 @@ def _sleep(e: Emitter, i: Instruction) -> None:
     e.emit("store i64 0, ptr %slice, align 8")
 
 
-def _places(e: Emitter, i: Instruction, operand: int) -> tuple[str, Value]:
-    """Buffer with the host addresses of the lanes' mbarriers, and their address operand."""
+def _places(e: Emitter, i: Instruction, operand: int, access: int) -> tuple[str, Value]:
+    """Buffer with the host addresses of the lanes' mbarriers, which are accessed so, and their address operand."""
     where = address(e, i.operands[operand], "i64")
     offset = where if i.has("shared") else e.op("sub {0}, {n1}", where, e.literal(SHARED_WINDOW, "i64"))
     at = e.alloca("mbarriers", 8 * LANES)
     ok = e.let(f"call i32 @mbarrier_places(ptr %ctx, {e.vector(offset).typed}, i32 {e.guard_mask()}, ptr {at})")
     fault_unless(e, e.let(f"icmp ne i32 {ok}, 0"))
+    seen = e.let(
+        f"call i32 @observe_mbarrier(ptr %ctx, ptr {at}, i32 {e.guard_mask()}, i32 {access}, i32 {e.instruction_index})"
+    )
+    fault_unless(e, e.let(f"icmp ne i32 {seen}, 0"))
     return at, where
 
 
@@ -83,7 +91,7 @@ def _counts(e: Emitter, value: Value) -> str:
 
 @lowers("mbarrier.init")
 def _init(e: Emitter, i: Instruction) -> None:
-    at, _ = _places(e, i, 0)
+    at, _ = _places(e, i, 0, Access.WRITES)
     counts = _counts(e, e.read(i.operands[1], "i32"))
     ok = e.let(f"call i32 @mbarrier_init(ptr %ctx, ptr {at}, i32 {e.guard_mask()}, ptr {counts})")
     fault_unless(e, e.let(f"icmp ne i32 {ok}, 0"))
@@ -91,7 +99,7 @@ def _init(e: Emitter, i: Instruction) -> None:
 
 @lowers("mbarrier.inval")
 def _inval(e: Emitter, i: Instruction) -> None:
-    at, _ = _places(e, i, 0)
+    at, _ = _places(e, i, 0, Access.WRITES)
     moves(e, 8)
     places = e.let(f"load <{LANES} x i64>, ptr {at}, align 64")
     zeros = e.alloca("mbarrier.words", 8 * LANES)
@@ -101,7 +109,7 @@ def _inval(e: Emitter, i: Instruction) -> None:
 
 @lowers("mbarrier.arrive", "mbarrier.arrive.noComplete", "mbarrier.arrive_drop", "mbarrier.arrive_drop.noComplete")
 def _mbarrier_arrive(e: Emitter, i: Instruction) -> None:
-    at, _ = _places(e, i, 1)
+    at, _ = _places(e, i, 1, _ARRIVES)
     partial = i.row.name.endswith("noComplete")
     counts = _counts(e, e.read(i.operands[2], "i32") if partial else e.literal(1, "i32"))
     drop = str("arrive_drop" in i.row.name).lower()
@@ -117,7 +125,7 @@ def _mbarrier_arrive(e: Emitter, i: Instruction) -> None:
 @lowers("mbarrier.test_wait", "mbarrier.test_wait.parity")
 def _test_wait(e: Emitter, i: Instruction) -> None:
     """A phase that is not complete ends the warp's slice at its next backward jump: others must get there."""
-    at, where = _places(e, i, 1)
+    at, where = _places(e, i, 1, Access.READS | Access.STRONG)
     if any(other.row.name == "cp.async.mbarrier.arrive" for other in e.kernel.instructions):
         e.emit("call void @mbarrier_settle(ptr %ctx)")
     moves(e, 8)
@@ -142,6 +150,7 @@ def _test_wait(e: Emitter, i: Instruction) -> None:
     slice_left = e.let("load i64, ptr %slice, align 8")
     rest = e.let(f"select i1 {e.let(f'icmp eq i32 {missing}, 0')}, i64 {slice_left}, i64 0")
     e.emit(f"store i64 {rest}, ptr %slice, align 8")
+    e.emit(f"call void @observe_passed(ptr %ctx, ptr {at}, i32 {e.let(f'and i32 {bits}, {mask}')})")
     e.write(i.operands[0], done)
 
 
@@ -154,7 +163,7 @@ def _pending_count(e: Emitter, i: Instruction) -> None:
 @lowers("cp.async.mbarrier.arrive")
 def _arrive_behind_copies(e: Emitter, i: Instruction) -> None:
     e.uses_queue = True
-    at, _ = _places(e, i, 0)
+    at, _ = _places(e, i, 0, _ARRIVES)
     if not i.has("noinc"):
         e.emit(f"call void @mbarrier_expect(ptr {at}, i32 {e.guard_mask()})")
     places = e.let(f"load <{LANES} x i64>, ptr {at}, align 64")

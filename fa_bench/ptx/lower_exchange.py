@@ -159,7 +159,13 @@ row:
   %lm = sub i32 %left, 1
   %left.next = and i32 %left, %lm
   %more = icmp ne i32 %left.next, 0
-  br i1 %more, label %row, label %done
+  br i1 %more, label %row, label %stored
+stored:
+  %there = call <32 x i64> @shared_addresses(ptr %ctx, {_V32} %a)
+  %kept = call i32 @observe_stored(ptr %ctx, <{LANES} x i64> %there, i32 %m, i32 %flags, i32 16, ptr %data)
+  %lost = icmp eq i32 %kept, 0
+  %result = select i1 %lost, i32 0, i32 %flags
+  ret i32 %result
 done:
   ret i32 %flags
 }}

@@ -84,6 +84,15 @@ def moves(e: Emitter, size: int) -> None:
     e.define(f"moves_{size}", lambda: runtime.access(size))
 
 
+def scatter(e: Emitter, places: str, flags: str, size: int, buffer: str) -> None:
+    """Store ``size`` bytes of each lane at host addresses that are known to be good."""
+    moves(e, size)
+    what = f"<{LANES} x i64> {places}, i32 {e.guard_mask()}, i32 {flags}"
+    e.emit(f"call void @scatter_{size}({what}, ptr {buffer})")
+    kept = e.let(f"call i32 @observe_stored(ptr %ctx, {what}, i32 {size}, ptr {buffer})")
+    fault_unless(e, e.let(f"icmp ne i32 {kept}, 0"))
+
+
 def load_function(e: Emitter, space: str, size: int, quad: bool) -> str:
     """Name of the run-time function that loads ``size`` bytes per lane, ``quad`` as four vectors of 32-bit words."""
     if quad:

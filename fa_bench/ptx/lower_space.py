@@ -23,6 +23,7 @@ from fa_bench.ptx.lower_memory import (
     items_of,
     moves,
     packed,
+    scatter,
     site,
     transfer,
     unpacked,
@@ -114,8 +115,7 @@ def _store(e: Emitter, i: Instruction) -> None:
         e.emit("fence release")
     buffer, size = packed(e, i, items_of(i.operands[1]))
     places, flags = resolved(e, space, address(e, i.operands[0], "i64"), size, Buffers.WRITE)
-    moves(e, size)
-    e.emit(f"call void @scatter_{size}(<{LANES} x i64> {places}, i32 {e.guard_mask()}, i32 {flags}, ptr {buffer})")
+    scatter(e, places, flags, size, buffer)
 
 
 @lowers("cvta", "cvta.to")

@@ -12,7 +12,7 @@ from fa_bench.ptx.isa import UnsupportedInstruction
 from fa_bench.ptx.isa_matrix import WMMA
 from fa_bench.ptx.layout import LANES, Buffers
 from fa_bench.ptx.lower_arith import extended, lowers
-from fa_bench.ptx.lower_memory import address, fault_unless, items_of, moves, site, transfer
+from fa_bench.ptx.lower_memory import address, fault_unless, items_of, moves, scatter, site, transfer
 from fa_bench.ptx.lower_space import resolved
 from fa_bench.ptx.program import Instruction, Operand
 from fa_bench.ptx.wide import Wide, indices
@@ -78,11 +78,11 @@ class _Access:
         e = self.e
         buffer = transfer(e, size)
         e.emit(f"store {data.typed}, ptr {buffer}, align 64")
-        moves(e, size)
         if self.space == "generic":
             places, flags = resolved(e, self.space, where, size, Buffers.WRITE)
-            e.emit(f"call void @scatter_{size}(<{LANES} x i64> {places}, i32 {e.mask()}, i32 {flags}, ptr {buffer})")
+            scatter(e, places, flags, size, buffer)
             return
+        moves(e, size)
         place = site(e, self.space)
         name = f"st_{self.space}_{size}"
         flags = e.let(f"call i32 @{name}(ptr %ctx, ptr {place}, {where.typed}, i32 {e.mask()}, ptr {buffer})")

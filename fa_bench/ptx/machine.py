@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from fa_bench.errors import KernelFault
 from fa_bench.ptx.counters import LaunchCounters
-from fa_bench.ptx.diagnosis import diagnosis
-from fa_bench.ptx.jit import compile_kernel
+from fa_bench.ptx.diagnosis import Report, Where
+from fa_bench.ptx.jit import Mode, compile_kernel
 from fa_bench.ptx.layout import DEADLOCK, DONE, FAULT, STOPPED, Context
 from fa_bench.ptx.memory import Memory
 from fa_bench.ptx.program import Kernel
+from fa_bench.ptx.sanitizer import Sanitizer
 from fa_bench.ptx.tally import counters_of
-from fa_bench.ptx.worker import Worker, packed
+from fa_bench.ptx.worker import Tally, Worker, packed
 
 #: Backward jumps that a CTA may take before it is taken for a hang. A 16k-token tile loop takes about 10^4.
 DEFAULT_BUDGET: Final = 1 << 32
@@ -45,6 +46,8 @@ def launch(
     budget: int = DEFAULT_BUDGET,
     counting: bool = True,
     per_instruction: bool = False,
+    checks: Sanitizer | None = None,
+    where: Where | None = None,
 ) -> LaunchCounters:
     """Run a kernel on the CPU and count what it does.
 
@@ -70,6 +73,11 @@ def launch(
         Without it traffic and conflicts stay zero and no access is checked; for measuring what counting costs.
     per_instruction : bool
         Fill ``by_instruction``.
+    checks : Sanitizer, optional
+        Look for races, for reads of what was never written, and for more (see docs/emulator.md). The CTAs run one after
+        the other then.
+    where : callable, optional
+        From a PTX line to what messages call its source, such as ``scale.cu:12``; empty if that is not known.
 
     Returns
     -------
@@ -78,14 +86,16 @@ def launch(
     Raises
     ------
     KernelFault
-        If the kernel does something illegal: says which instruction, lane and address.
+        If the kernel does something illegal: says which instruction, lane and address. With ``checks``, their first
+        finding.
     ValueError
         If the launch itself is malformed.
     UnsupportedInstruction
         If the emulator cannot compile an instruction.
     """
     shared_bytes = shared_bytes_of(kernel, grid, block, smem_bytes)
-    compiled = compile_kernel(kernel, block[1] == block[2] == 1, "counted" if counting else "uncounted")
+    mode: Mode = "checked" if checks is not None else "counted" if counting else "uncounted"
+    compiled = compile_kernel(kernel, block[1] == block[2] == 1, mode)
     params = packed(kernel, args)
     memory = kernel.storage.beside(memory)
     chosen = None if ctas is None else chosen_ctas(grid, ctas)
@@ -93,9 +103,10 @@ def launch(
     stop = np.zeros(1, np.uint32)
     following = np.zeros(1, np.uint64)
     workers = [
-        Worker(compiled, grid, block, params, shared_bytes, memory, stop, budget, SLICE)
-        for _ in range(max(1, min(jobs, total)))
+        Worker(compiled, grid, block, params, shared_bytes, Tally(compiled, memory), stop, budget, SLICE)
+        for _ in range(1 if checks is not None else max(1, min(jobs, total)))
     ]
+    watch = None if checks is None else checks.watch(compiled, workers[0], memory, total)
 
     def run(worker: Worker) -> int:
         code = compiled.run_ctas(
@@ -111,9 +122,9 @@ def launch(
     codes = _run_all(run, workers, stop)
     for worker, code in zip(workers, codes, strict=True):
         if code in (FAULT, DEADLOCK):
-            raise KernelFault(diagnosis(compiled, worker, code, memory))
+            raise KernelFault(Report(compiled, memory, where, checks, watch, chosen).sentence(worker, code))
     ctas_done = sum(worker.field(Context.CTAS_DONE, "<q") for worker in workers)
-    return counters_of(compiled, workers, ctas_done, per_instruction)
+    return counters_of(compiled, [worker.tally for worker in workers], ctas_done, per_instruction)
 
 
 def shared_bytes_of(kernel: Kernel, grid: tuple[int, int, int], block: tuple[int, int, int], smem_bytes: int) -> int:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fa_bench.ptx.counters import InstructionCounters, LaunchCounters, SharedCounters, TensorCounters
 from fa_bench.ptx.jit import CompiledKernel
 from fa_bench.ptx.layout import Buffers
-from fa_bench.ptx.worker import Worker
+from fa_bench.ptx.worker import Tally
 
 #: The fields of TensorCounters in the order of a buffer's counters; one place is not used.
 _COUNTS: Final = {
@@ -23,15 +23,15 @@ _COUNTS: Final = {
 }
 
 
-def counters_of(compiled: CompiledKernel, workers: list[Worker], ctas: int, per_instruction: bool) -> LaunchCounters:
-    """Sum of what ``workers`` counted while they ran ``ctas`` CTAs."""
+def counters_of(compiled: CompiledKernel, tallies: list[Tally], ctas: int, per_instruction: bool) -> LaunchCounters:
+    """Sum of what ``tallies`` counted while workers ran ``ctas`` CTAs."""
     plan = compiled.plan
-    blocks = _total([w.block_counts for w in workers])
+    blocks = _total([t.block_counts for t in tallies])
     tensors = {
         name: TensorCounters(**{field: int(counts[index]) for field, index in _COUNTS.items()})
-        for name, counts in zip(workers[0].names, _total([w.tensor_counts() for w in workers]), strict=True)
+        for name, counts in zip(tallies[0].names, _total([t.tensor_counts() for t in tallies]), strict=True)
     }
-    shared = _total([w.shared_counts() for w in workers])
+    shared = _total([t.shared_counts() for t in tallies])
     requests, wavefronts, ideal = (int(v) for v in shared.sum(axis=0))
     instructions: dict[str, int] = {}
     for (start, end), count in zip(plan.blocks, blocks[:, 0].tolist(), strict=True):
@@ -44,7 +44,7 @@ def counters_of(compiled: CompiledKernel, workers: list[Worker], ctas: int, per_
         instructions,
         sum(instructions.values()),
         ctas,
-        _by_instruction(compiled, blocks, _total([w.global_counts() for w in workers]), shared)
+        _by_instruction(compiled, blocks, _total([t.global_counts() for t in tallies]), shared)
         if per_instruction
         else (),
     )

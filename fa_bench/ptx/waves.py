@@ -22,7 +22,7 @@ from fa_bench.errors import KernelFault
 from fa_bench.ptx import machine
 from fa_bench.ptx.caches import MemorySystem
 from fa_bench.ptx.counters import LaunchCounters
-from fa_bench.ptx.diagnosis import diagnosis
+from fa_bench.ptx.diagnosis import Report
 from fa_bench.ptx.jit import compile_kernel
 from fa_bench.ptx.layout import (
     DEADLOCK,
@@ -32,6 +32,7 @@ from fa_bench.ptx.layout import (
     SECTOR_BYTES,
     START,
     STOPPED,
+    YIELD,
     Context,
     Event,
     Slot,
@@ -39,7 +40,7 @@ from fa_bench.ptx.layout import (
 from fa_bench.ptx.memory import Memory
 from fa_bench.ptx.program import Kernel
 from fa_bench.ptx.tally import counters_of
-from fa_bench.ptx.worker import Worker, packed, put
+from fa_bench.ptx.worker import Tally, Worker, packed, put
 
 #: Backward jumps of a warp in one turn.
 TURN: Final = 64
@@ -126,14 +127,27 @@ class Waves:
         self.memory = kernel.storage.beside(memory)
         self._todo = machine.chosen_ctas(grid, ctas)
         self._next = 0
+        self._all_go_on = False
         self._stop = np.zeros(1, np.uint32)
         self._jobs = max(1, min(jobs, slots, len(self._todo)))
         count = max(1, min(slots, len(self._todo)))
+        # CTAs that one thread runs in turn count in one place.
+        self._tallies = [Tally(self._compiled, self.memory) for _ in range(self._jobs)]
         self._workers = [
-            Worker(self._compiled, grid, block, params, shared_bytes, self.memory, self._stop, budget, slice_jumps=TURN)
-            for _ in range(count)
+            Worker(
+                self._compiled,
+                grid,
+                block,
+                params,
+                shared_bytes,
+                self._tallies[k % self._jobs],
+                self._stop,
+                budget,
+                TURN,
+            )
+            for k in range(count)
         ]
-        self.names = self._workers[0].names
+        self.names = self._tallies[0].names
         self._logs = self._place_logs()
         self.slots = np.zeros((count, Slot.SIZE // 8), np.int64)
         self.slots[:, Slot.CONTEXT // 8] = [worker.context.ctypes.data for worker in self._workers]
@@ -142,17 +156,15 @@ class Waves:
         self._turns = self._compiled.function("take_turns", None, pointer, number, number, number)
 
     def _place_logs(self) -> list[NDArray[np.int64]]:
-        """A log for each slot; the slots that one thread serves share what the accesses of a kernel remember."""
+        """A log for each slot."""
         sites = max(1, len(self._compiled.plan.global_sites))
         # Between two backward jumps each lane executes an instruction at most once.
         room = LOG_EVENTS + self._workers[0].num_warps * sites * LANES
         logs = []
-        for k, worker in enumerate(self._workers):
+        for worker in self._workers:
             log = np.empty(room, np.int64)
             logs.append(log)
             put("<QqQ", worker.context, Context.LOG, log.ctypes.data, 0, LOG_EVENTS)
-            if k >= self._jobs:
-                worker.share(self._workers[k % self._jobs])
         return logs
 
     def rounds(self) -> Iterator[None]:
@@ -177,6 +189,8 @@ class Waves:
 
     def _seat(self) -> bool:
         """Give free slots the next CTAs, in order; whether anybody runs."""
+        if self._all_go_on:
+            return True
         free = np.flatnonzero(self.slots[:, _CODE] == DONE)
         seated = self._todo[self._next : self._next + len(free)]
         self.slots[free[: len(seated)], _CTA] = seated
@@ -192,9 +206,14 @@ class Waves:
             futures = [pool.submit(self._turns, address, k, self._jobs, count) for k in range(self._jobs)]
             for future in futures:
                 future.result()
-        for k in np.flatnonzero((self.slots[:, _CODE] == FAULT) | (self.slots[:, _CODE] == DEADLOCK)):
-            raise KernelFault(diagnosis(self._compiled, self._workers[k], int(self.slots[k, _CODE]), self.memory))
-        if (self.slots[:, _CODE] == STOPPED).any():
+        codes = self.slots[:, _CODE]
+        self._all_go_on = bool((codes == YIELD).all())
+        if self._all_go_on:
+            return
+        for k in np.flatnonzero((codes == FAULT) | (codes == DEADLOCK)):
+            report = Report(self._compiled, self.memory)
+            raise KernelFault(report.sentence(self._workers[k], int(self.slots[k, _CODE])))
+        if (codes == STOPPED).any():
             raise KeyboardInterrupt
 
     @property
@@ -210,7 +229,7 @@ class Waves:
     def counters(self, per_instruction: bool = False) -> LaunchCounters:
         """What was counted so far, caches left out."""
         ctas = sum(worker.field(Context.CTAS_DONE, "<q") for worker in self._workers)
-        return counters_of(self._compiled, self._workers[: self._jobs], ctas, per_instruction)
+        return counters_of(self._compiled, self._tallies, ctas, per_instruction)
 
 
 def walk(

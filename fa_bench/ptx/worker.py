@@ -15,45 +15,17 @@ from fa_bench.ptx.memory import Memory
 from fa_bench.ptx.program import Kernel
 
 
-class Worker:
-    """What one CTA at a time needs to run: context, shared memory, warp states, counters.
+class Tally:
+    """Where generated code counts: per buffer, access site and basic block; and what it remembers of the accesses.
 
     Parameters
     ----------
     compiled : CompiledKernel
-    grid, block : tuple of int
-    params : ndarray of uint8
-        The parameter space, see :func:`packed`.
-    shared_bytes : int
-        Static and dynamic.
     memory : Memory
-    stop : ndarray of uint32, shape (1,)
-        Not zero: all workers of the launch stop.
-    budget : int
-        Backward jumps that a CTA may take.
-    slice_jumps : int
-        Backward jumps after which a warp lets the others go on: a wait for another warp must end.
     """
 
-    def __init__(
-        self,
-        compiled: CompiledKernel,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        params: NDArray[np.uint8],
-        shared_bytes: int,
-        memory: Memory,
-        stop: NDArray[np.uint32],
-        budget: int,
-        slice_jumps: int,
-    ) -> None:
-        plan = compiled.plan
-        storage = compiled.kernel.storage
-        threads = block[0] * block[1] * block[2]
-        self.num_warps = -(-threads // LANES)
-        self.context = aligned(Context.SIZE)
-        self.shared = aligned(max(shared_bytes, 1))
-        self.warps = aligned(self.num_warps * plan.warp_bytes)
+    def __init__(self, compiled: CompiledKernel, memory: Memory) -> None:
+        plan, storage = compiled.plan, compiled.kernel.storage
         self.gsites = aligned(max(len(plan.global_sites), 1) * GlobalSite.STRIDE)
         self.ssites = aligned(max(len(plan.shared_sites), 1) * SharedSite.WAYS * SharedSite.SIZE)
         self.block_counts = np.zeros((len(plan.blocks), 2), np.uint64)
@@ -68,45 +40,6 @@ class Worker:
         for k, bypasses in enumerate(plan.bypasses):
             put("<i", self.gsites, k * GlobalSite.STRIDE + GlobalSite.BYPASS, bypasses)
         self.variables = np.array([storage.address(name) for name in storage.globals], np.uint64)
-        c = Context
-        for offset, address in (
-            (c.PARAMS, params.ctypes.data),
-            (c.PARAMS_SIZE, compiled.kernel.param_bytes),
-            (c.VARIABLES, self.variables.ctypes.data),
-            (c.CONSTANT, storage.constant.ctypes.data),
-            (c.CONSTANT_SIZE, storage.constant.size),
-            (c.SHARED, self.shared.ctypes.data),
-            (c.BUFFERS, self.buffers.ctypes.data),
-            (c.GSITES, self.gsites.ctypes.data),
-            (c.SSITES, self.ssites.ctypes.data),
-            (c.BLOCK_COUNTS, self.block_counts.ctypes.data),
-            (c.STOP, stop.ctypes.data),
-            (c.WARPS, self.warps.ctypes.data),
-            (c.BUDGET_START, budget),
-            (c.SLICE_START, min(slice_jumps, budget)),
-        ):
-            put("<Q", self.context, offset, address)
-        for offset, values in (
-            (c.NBUFFERS, (len(ranges), shared_bytes)),
-            (c.NTID, block),
-            (c.NCTAID, grid),
-            (c.NWARPS, (self.num_warps, threads)),
-        ):
-            put(f"<{len(values)}i", self.context, offset, *values)
-        thread = np.arange(self.num_warps * LANES, dtype=np.int32)
-        tid = (thread % block[0], thread // block[0] % block[1], thread // (block[0] * block[1]))
-        for w in range(self.num_warps):
-            state = self.warps[w * plan.warp_bytes :]
-            put("<i", state, Warp.WARP_ID, w)
-            for axis in range(3):
-                part = tid[axis][w * LANES : (w + 1) * LANES].astype(np.int32)
-                offset = Warp.TID + axis * 4 * LANES
-                state[offset : offset + 4 * LANES] = part.view(np.uint8)
-
-    def share(self, other: Worker) -> None:
-        """Count where ``other`` counts and remember what accesses did with it: one thread runs both CTAs in turn."""
-        for offset in (Context.BUFFERS, Context.GSITES, Context.SSITES, Context.BLOCK_COUNTS):
-            put("<Q", self.context, offset, other.field(offset, "<Q"))
 
     def tensor_counts(self) -> NDArray[np.uint64]:
         """Counters of each buffer, in the order of ``names``."""
@@ -123,6 +56,84 @@ class Worker:
         records = self.ssites.view(np.uint64).reshape(-1, SharedSite.WAYS, SharedSite.SIZE // 8)
         counts: NDArray[np.uint64] = records[: self.sites[1], :, SharedSite.REQUESTS // 8 :].sum(axis=1)
         return counts
+
+
+class Worker:
+    """What one CTA at a time needs to run: context, shared memory, warp states, counters.
+
+    Parameters
+    ----------
+    compiled : CompiledKernel
+    grid, block : tuple of int
+    params : ndarray of uint8
+        The parameter space, see :func:`packed`.
+    shared_bytes : int
+        Static and dynamic.
+    tally : Tally
+        Where it counts; workers that one thread runs in turn may share it.
+    stop : ndarray of uint32, shape (1,)
+        Not zero: all workers of the launch stop.
+    budget : int
+        Backward jumps that a CTA may take.
+    slice_jumps : int
+        Backward jumps after which a warp lets the others go on: a wait for another warp must end.
+    """
+
+    def __init__(
+        self,
+        compiled: CompiledKernel,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        params: NDArray[np.uint8],
+        shared_bytes: int,
+        tally: Tally,
+        stop: NDArray[np.uint32],
+        budget: int,
+        slice_jumps: int,
+    ) -> None:
+        plan = compiled.plan
+        storage = compiled.kernel.storage
+        threads = block[0] * block[1] * block[2]
+        self.num_warps = -(-threads // LANES)
+        self.context = aligned(Context.SIZE)
+        self.shared = aligned(max(shared_bytes, 1))
+        self.warps = aligned(self.num_warps * plan.warp_bytes)
+        self.tally = tally
+        self.params = params  # the context holds its address only
+        c = Context
+        for offset, address in (
+            (c.PARAMS, params.ctypes.data),
+            (c.PARAMS_SIZE, compiled.kernel.param_bytes),
+            (c.VARIABLES, tally.variables.ctypes.data),
+            (c.CONSTANT, storage.constant.ctypes.data),
+            (c.CONSTANT_SIZE, storage.constant.size),
+            (c.SHARED, self.shared.ctypes.data),
+            (c.BUFFERS, tally.buffers.ctypes.data),
+            (c.GSITES, tally.gsites.ctypes.data),
+            (c.SSITES, tally.ssites.ctypes.data),
+            (c.BLOCK_COUNTS, tally.block_counts.ctypes.data),
+            (c.STOP, stop.ctypes.data),
+            (c.WARPS, self.warps.ctypes.data),
+            (c.BUDGET_START, budget),
+            (c.SLICE_START, min(slice_jumps, budget)),
+        ):
+            put("<Q", self.context, offset, address)
+        for offset, values in (
+            (c.NBUFFERS, (len(tally.names), shared_bytes)),
+            (c.NTID, block),
+            (c.NCTAID, grid),
+            (c.NWARPS, (self.num_warps, threads)),
+        ):
+            put(f"<{len(values)}i", self.context, offset, *values)
+        thread = np.arange(self.num_warps * LANES, dtype=np.int32)
+        tid = (thread % block[0], thread // block[0] % block[1], thread // (block[0] * block[1]))
+        for w in range(self.num_warps):
+            state = self.warps[w * plan.warp_bytes :]
+            put("<i", state, Warp.WARP_ID, w)
+            for axis in range(3):
+                part = tid[axis][w * LANES : (w + 1) * LANES].astype(np.int32)
+                offset = Warp.TID + axis * 4 * LANES
+                state[offset : offset + 4 * LANES] = part.view(np.uint8)
 
     def field(self, offset: int, form: str = "<i") -> int:
         """One field of the context."""

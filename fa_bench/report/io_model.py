@@ -7,12 +7,13 @@ that the kernels' instructions ask for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeVar
 
 from fa_bench.cases import ITEMSIZE
 from fa_bench.model import bounds, gpus
 from fa_bench.records import Record, Source, TensorTraffic
+from fa_bench.report.caches import passages
 from fa_bench.report.names import record_name
 from fa_bench.report.tables import UNKNOWN, Column, Table
 from fa_bench.units import format_bytes, format_count, format_ms, format_ratio
@@ -62,6 +63,8 @@ class CaseTraffic:
     record: Record
     lines: tuple[TrafficLine, ...]
     source: Source | None
+    #: The case's rows at all levels.
+    traffic: tuple[TensorTraffic, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -121,7 +124,7 @@ def case_traffic(record: Record, traffic: Sequence[TensorTraffic]) -> CaseTraffi
         )
         for key in dict.fromkeys([*(predicted or {}), *counted])
     )
-    return CaseTraffic(record, lines, source)
+    return CaseTraffic(record, lines, source, tuple(row for row in traffic if row.case_id == record.case_id))
 
 
 def case_table(case: CaseTraffic) -> Table:
@@ -353,6 +356,9 @@ def _case_document(case: CaseTraffic, standard_bytes: int | None) -> dict[str, A
             }
             for line in case.lines
         ],
+        "caches": [asdict(passage) for passage in passages(case.traffic)],
+        "dram_interval_bytes": _interval(record),
+        "l2_dirty_bytes": record.l2_dirty_bytes_emulated,
         "read_bytes": case.total("read"),
         "write_bytes": case.total("write"),
         "total_bytes": case.total_bytes,
@@ -368,6 +374,15 @@ def _case_document(case: CaseTraffic, standard_bytes: int | None) -> dict[str, A
         "standard_ratio": ratio,
         "roofline_ms": record.roofline_ms,
         "roofline_limiter": record.roofline_limiter,
+    }
+
+
+def _interval(record: Record) -> dict[str, tuple[int | None, int | None]] | None:
+    if record.dram_read_bytes_emulated_low is None:
+        return None
+    return {
+        "read": (record.dram_read_bytes_emulated_low, record.dram_read_bytes_emulated_high),
+        "write": (record.dram_write_bytes_emulated_low, record.dram_write_bytes_emulated_high),
     }
 
 

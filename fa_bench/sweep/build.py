@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -102,16 +102,34 @@ def run_record(site: Site, case: Case, result: RunResult, prediction: Prediction
 
 def traffic_rows(case: Case, traffic: Mapping[Level, Sequence[TensorBytes]], source: Source) -> list[TensorTraffic]:
     """Rows of ``traffic.csv``; what a kernel does to a tensor in several launches is summed."""
-    total: defaultdict[tuple[Level, str, str, Op], int] = defaultdict(int)
+    same: defaultdict[tuple[Level, str, str, Op], list[TensorBytes]] = defaultdict(list)
     for level, parts in traffic.items():
         for part in parts:
-            total[level, part.kernel, part.tensor, part.op] += int(part.bytes)
+            same[level, part.kernel, part.tensor, part.op].append(part)
     return [
         TensorTraffic(
-            case_id=case.case_id, kernel=kernel, tensor=tensor, op=op, level=level, source=source, bytes=nbytes
+            case_id=case.case_id,
+            kernel=kernel,
+            tensor=tensor,
+            op=op,
+            level=level,
+            source=source,
+            bytes=sum(int(part.bytes) for part in parts),
+            requests=_sum_known(part.requests for part in parts),
+            hit_bytes=_sum_known(part.hit_bytes for part in parts),
         )
-        for (level, kernel, tensor, op), nbytes in total.items()
+        for (level, kernel, tensor, op), parts in same.items()
     ]
+
+
+def _sum_known(values: Iterable[int | None]) -> int | None:
+    """The sum; None if one of them is not known."""
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += int(value)
+    return total
 
 
 def source_of(backend: BackendName) -> Source:
@@ -228,6 +246,13 @@ def _counted(counts: Counts, source: Source) -> dict[str, Any]:
     columns = _sums(counts.traffic, source)
     if source == "emulated":
         columns["emulated_fraction"] = float(counts.fraction)
+        dirty = [extra["l2_dirty_bytes"] for extra in counts.extra.values() if "l2_dirty_bytes" in extra]
+        if dirty:
+            # What the last kernel leaves.
+            columns["l2_dirty_bytes_emulated"] = dirty[-1]
+        for op, (low, high) in counts.dram_interval.items():
+            columns[f"dram_{op}_bytes_emulated_low"] = low
+            columns[f"dram_{op}_bytes_emulated_high"] = high
     return columns
 
 

@@ -58,6 +58,11 @@ class FakeMemory:
         return 1000 + list(self.arrays).index(name)
 
 
+def _counted(read: int, written: int) -> SimpleNamespace:
+    """A tensor's counters; each request asks for one sector."""
+    return SimpleNamespace(read_sectors=read, read_requests=read, write_sectors=written, write_requests=written)
+
+
 @dataclass
 class FakePtx:
     """ "Executes" attend by writing the reference's answer for the slices whose CTAs are asked for."""
@@ -72,14 +77,14 @@ class FakePtx:
 
     def launch(self, kernel: Any, *, memory: FakeMemory, ctas: Sequence[int] | None, **options: Any) -> Any:
         self.launches.append(SimpleNamespace(kernel=kernel, ctas=ctas, **options))
-        tensors = {name: SimpleNamespace(read_sectors=0, write_sectors=0) for name in memory.arrays}
+        tensors = {name: _counted(0, 0) for name in memory.arrays}
         if kernel[1] == "attend":
             slices = sorted({cta // 2 for cta in (ctas or range(options["grid"][0]))})
             self._attend(memory, slices)
-            tensors["Q"].read_sectors = 3 * len(slices)
-            tensors["O"].write_sectors = 1 * len(slices)
+            tensors["Q"] = _counted(3 * len(slices), 0)
+            tensors["O"] = _counted(0, 1 * len(slices))
         else:
-            tensors["l"].write_sectors = 7
+            tensors["l"] = _counted(0, 7)
         shared = SimpleNamespace(requests=10, wavefronts=11, conflicts=1)
         return SimpleNamespace(tensors=tensors, shared=shared, instructions={"load-store": 5})
 
@@ -135,9 +140,9 @@ def test_counts_are_bytes_per_kernel_tensor_and_direction(any_gpu: Gpu) -> None:
     assert counts is not None and counts.fraction == 1.0
     # 8 slices x 3 sectors x 32 bytes, 8 x 1 x 32, and 7 x 32 by the other kernel; untouched tensors are left out.
     assert sorted(counts.traffic["global"], key=repr) == [
-        TensorBytes("attend", "O", "write", 256),
-        TensorBytes("attend", "Q", "read", 768),
-        TensorBytes("zero", "l", "write", 224),
+        TensorBytes("attend", "O", "write", 256, 8),
+        TensorBytes("attend", "Q", "read", 768, 24),
+        TensorBytes("zero", "l", "write", 224, 7),
     ]
     assert counts.extra["attend"] == {
         "shared_requests": 10, "shared_wavefronts": 11, "shared_conflicts": 1, "instructions_load_store": 5,
@@ -158,8 +163,8 @@ def test_large_cases_run_one_slice_per_class_and_multiply(any_gpu: Gpu, monkeypa
     assert ran[0] == 4  # slice 0, whose offsets are all 0, would show no wrong stride
     counts = result.counts
     assert counts is not None and counts.fraction == 0.5
-    assert TensorBytes("attend", "Q", "read", 768) in counts.traffic["global"]  # the same as all slices
-    assert TensorBytes("zero", "l", "write", 224) in counts.traffic["global"]  # not multiplied
+    assert TensorBytes("attend", "Q", "read", 768, 24) in counts.traffic["global"]  # the same as all slices
+    assert TensorBytes("zero", "l", "write", 224, 7) in counts.traffic["global"]  # not multiplied
     assert counts.extra["attend"]["instructions_load_store"] == 4 * 5 * 2
     # The other four slices still hold poison and are not compared.
     assert result.verification is not None and result.verification.passed
@@ -171,7 +176,7 @@ def test_tensors_are_in_the_programs_order(any_gpu: Gpu) -> None:
 
     def backwards(*args: Any, **options: Any) -> Any:
         counters = launch(*args, **options)
-        more = {"zeta": SimpleNamespace(read_sectors=1, write_sectors=0), "alpha": counters.tensors["Q"]}
+        more = {"zeta": _counted(1, 0), "alpha": counters.tensors["Q"]}
         counters.tensors = more | dict(reversed(counters.tensors.items()))
         return counters
 

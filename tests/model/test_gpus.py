@@ -19,7 +19,7 @@ ALL = gpus.all_gpus()
 A100_TOML = (resources.files("fa_bench.model") / "gpus" / "a100-sxm-80.toml").read_text(encoding="utf-8")
 
 #: fp32 lanes per SM, by compute capability: NVIDIA's architecture whitepapers.
-FP32_LANES = {(7, 0): 64, (7, 5): 64, (8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (12, 0): 128}
+FP32_LANES = {(7, 0): 64, (7, 5): 64, (8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (12, 0): 128, (12, 1): 128}
 
 
 def without(key: str) -> str:
@@ -38,6 +38,8 @@ def test_one_gpu_in_full() -> None:
     assert a100.name == "NVIDIA A100-SXM4-80GB"
     assert (a100.sm, a100.compute_capability, a100.sm_count) == ("sm_80", (8, 0), 108)
     assert (a100.l2_bytes, a100.mem_bytes) == (41_943_040, 85_899_345_920)
+    # The same paper: 192 KB of L1 and shared memory per SM, two L2 partitions.
+    assert (a100.l1_bytes, a100.l2_partitions) == (196_608, 2)
     assert (a100.smem_per_sm_bytes, a100.smem_per_block_bytes) == (167_936, 166_912)
     assert (a100.boost_mhz, a100.mem_bandwidth_gbs) == (1410, 2039)
     assert (a100.fp16_tensor_tflops, a100.bf16_tensor_tflops, a100.fp32_tflops) == (312, 312, 19.5)
@@ -68,6 +70,8 @@ def test_one_gpu_in_full() -> None:
         ("NVIDIA GH200 480GB", "gh200-96"),
         ("GH200-96GB (GPU)", "gh200-96"),
         ("B200-SXM (HGX 1000W)", "b200-sxm"),
+        ("NVIDIA GB10", "gb10"),
+        ("DGX Spark", "gb10"),
     ],
 )
 def test_a_gpu_is_found_by_slug_driver_name_and_alias(name: str, slug: str) -> None:
@@ -156,10 +160,24 @@ class TestEveryGpu:
     def test_chips_of_one_capability_agree(self, gpu: Gpu) -> None:
         twins = [other for other in ALL if other.compute_capability == gpu.compute_capability]
         figures = {
-            (g.arch.split()[0], g.smem_per_sm_bytes, g.max_threads_per_sm, g.max_blocks_per_sm, g.mufu_per_clk_per_sm)
+            (
+                g.arch.split()[0],
+                g.l1_bytes,
+                g.smem_per_sm_bytes,
+                g.max_threads_per_sm,
+                g.max_blocks_per_sm,
+                g.mufu_per_clk_per_sm,
+            )
             for g in twins
         }
         assert len(figures) == 1
+
+
+def test_only_chips_with_large_hbm_are_known_to_have_two_l2_partitions() -> None:
+    two = {gpu.arch for gpu in ALL if gpu.l2_partitions == 2}
+    assert two == {"Ampere GA100", "Hopper", "Blackwell GB100"}
+    # Two sources give Volta one; of the others at most one source says anything.
+    assert all("l2_partitions" in gpu.unverified for gpu in ALL if gpu.l2_partitions == 1 and gpu.arch != "Volta")
 
 
 @pytest.mark.parametrize(
@@ -186,6 +204,8 @@ class TestEveryGpu:
         (changed("aliases", '["A100", 80]'), "aliases must be a list of texts"),
         (changed("compute_capability", '"sm_80"'), "compute_capability must be like '8.0', not 'sm_80'"),
         (changed("smem_per_block_kib", "165"), "allows one block more shared memory than an SM has"),
+        (changed("l1_kib", "164"), "leaves no L1: smem_per_sm_kib must be less than l1_kib"),
+        (changed("l2_partitions", "3"), "has an L2 of 3 partitions; known are 1 and 2"),
         (changed("unverified", '["l2"]'), "marks 'l2' as unverified but does not give it"),
         (re.sub(r"(?s)sources = \[.*?\]", "sources = []", A100_TOML), "names no source"),
     ],

@@ -105,7 +105,10 @@ define internal i32 @st_global_${SIZE}(ptr %ctx, ptr %sites, <32 x i64> %a, i32 
   br i1 %ok, label %go, label %bad
 go:
   call void @scatter_${SIZE}(<32 x i64> %a, i32 %mask, i32 %flags, ptr %buf)
-  ret i32 %flags
+  %kept = call i32 @observe_stored(ptr %ctx, <32 x i64> %a, i32 %mask, i32 %flags, i32 ${SIZE}, ptr %buf)
+  %lost = icmp eq i32 %kept, 0
+  %result = select i1 %lost, i32 0, i32 %flags
+  ret i32 %result
 bad:
   ret i32 0
 }
@@ -129,7 +132,10 @@ define internal i32 @st_shared_${SIZE}(ptr %ctx, ptr %sites, <32 x i32> %a, i32 
 go:
   %there = call <32 x i64> @shared_addresses(ptr %ctx, <32 x i32> %a)
   call void @scatter_${SIZE}(<32 x i64> %there, i32 %mask, i32 %flags, ptr %buf)
-  ret i32 %flags
+  %kept = call i32 @observe_stored(ptr %ctx, <32 x i64> %there, i32 %mask, i32 %flags, i32 ${SIZE}, ptr %buf)
+  %lost = icmp eq i32 %kept, 0
+  %result = select i1 %lost, i32 0, i32 %flags
+  ret i32 %result
 bad:
   ret i32 0
 }

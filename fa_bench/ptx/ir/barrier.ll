@@ -46,6 +46,7 @@ compare:
 shut:
   ret i32 0
 open:
+  call void @observe_open(ptr %ctx, i32 %bar, i32 %want0)
   %p.votes = getelementptr i8, ptr %ctx, i64 ${Context.VOTES}
   %p.vote = getelementptr i32, ptr %p.votes, i64 %bar64
   %votes = load i32, ptr %p.vote, align 4

@@ -2,41 +2,32 @@
 ; layout.py. Lines have 128 bytes in four sectors; a place of a cache holds one line:
 ;
 ;   tag    line number + 1, 0 if there is none
-;   state  valid sectors (bits 0 to 3), dirty sectors (4 to 7), tensor of its last access (from 8)
+;   state  valid sectors (bits 0 to 3), dirty sectors (4 to 7), tensor that brought it in (from 8)
 ;   stamp  when it was last used
+;
+; The tags of a set lie together, then its states, then its stamps; a place is the index of its tag.
 
 declare i64 @llvm.ctpop.i64(i64)
 declare i16 @llvm.cttz.i16(i16, i1)
 declare i64 @llvm.vector.reduce.umin.v16i64(<16 x i64>)
 
-; @hash(line): spreads lines over sets; consecutive lines stay in different ones.
-define internal i64 @hash(i64 %line) #0 {
-  %h1 = lshr i64 %line, 9
-  %h2 = lshr i64 %line, 17
-  %x1 = xor i64 %line, %h1
-  %x2 = xor i64 %x1, %h2
-  ret i64 %x2
-}
-
-; @set(cache, line): index of the first place of the line's set.
+; @set(cache, line): index of the first place of the line's set. Lines that follow each other lie in different sets, and
+; each round of all sets begins 97 sets further on, so that strides of a power of two don't meet in one.
 define internal i64 @set(ptr %cache, i64 %line) #0 {
   %p = getelementptr i8, ptr %cache, i64 ${Cache.SETS}
   %sets = load i64, ptr %p, align 8
-  %h = call i64 @hash(i64 %line)
-  %h32 = trunc i64 %h to i32
-  %sets32 = trunc i64 %sets to i32
-  %s32 = urem i32 %h32, %sets32
-  %s = zext i32 %s32 to i64
-  %place = mul i64 %s, ${Cache.WAYS}
+  %round = udiv i64 %line, %sets
+  %turn = mul i64 %round, 97
+  %at = add i64 %line, %turn
+  %s = urem i64 %at, %sets
+  %place = mul i64 %s, ${Cache.SET_WORDS}
   ret i64 %place
 }
 
 ; @find(cache, line): the line's place, -1 if it is not there.
 define internal i64 @find(ptr %cache, i64 %line) #0 {
   %set = call i64 @set(ptr %cache, i64 %line)
-  %p = getelementptr i8, ptr %cache, i64 ${Cache.TAGS}
-  %tags = load ptr, ptr %p, align 8
-  %here = getelementptr i64, ptr %tags, i64 %set
+  %here = call ptr @field(ptr %cache, i64 ${Cache.TAGS}, i64 %set)
   %v = load <${Cache.WAYS} x i64>, ptr %here, align 64
   %tag = add i64 %line, 1
   %one = insertelement <${Cache.WAYS} x i64> poison, i64 %tag, i64 0
@@ -54,9 +45,7 @@ define internal i64 @find(ptr %cache, i64 %line) #0 {
 ; @oldest(cache, line): the place of the line's set that was not used for the longest time; an empty one's stamp is 0.
 define internal i64 @oldest(ptr %cache, i64 %line) #0 {
   %set = call i64 @set(ptr %cache, i64 %line)
-  %p = getelementptr i8, ptr %cache, i64 ${Cache.STAMPS}
-  %stamps = load ptr, ptr %p, align 8
-  %here = getelementptr i64, ptr %stamps, i64 %set
+  %here = call ptr @field(ptr %cache, i64 ${Cache.STAMPS}, i64 %set)
   %v = load <${Cache.WAYS} x i64>, ptr %here, align 64
   %least = call i64 @llvm.vector.reduce.umin.v${Cache.WAYS}i64(<${Cache.WAYS} x i64> %v)
   %one = insertelement <${Cache.WAYS} x i64> poison, i64 %least, i64 0
@@ -69,11 +58,12 @@ define internal i64 @oldest(ptr %cache, i64 %line) #0 {
   ret i64 %place
 }
 
-; @field(cache, offset, place): pointer to a place's tag, state or stamp.
-define internal ptr @field(ptr %cache, i64 %offset, i64 %place) #0 {
-  %p = getelementptr i8, ptr %cache, i64 %offset
-  %array = load ptr, ptr %p, align 8
-  %f = getelementptr i64, ptr %array, i64 %place
+; @field(cache, kind, place): pointer to a place's tag, state or stamp.
+define internal ptr @field(ptr %cache, i64 %kind, i64 %place) #0 {
+  %p = getelementptr i8, ptr %cache, i64 ${Cache.PLACES}
+  %places = load ptr, ptr %p, align 8
+  %index = add i64 %place, %kind
+  %f = getelementptr i64, ptr %places, i64 %index
   ret ptr %f
 }
 
@@ -92,22 +82,16 @@ define internal void @add(ptr %counters, i64 %index, i64 %n) #0 {
   ret void
 }
 
-; @enter(cache, line, tensor, counters): the place of a line that was not there. What it displaces is written back; the
-; displaced line's tensor is charged. ``counters`` is that of tensor 0.
+; @enter(cache, line, tensor, counters): the place of a line that was not there. What it displaces is written back.
 define internal i64 @enter(ptr %cache, i64 %line, i64 %tensor, ptr %counters) #1 {
   %place = call i64 @oldest(ptr %cache, i64 %line)
   %p.state = call ptr @field(ptr %cache, i64 ${Cache.STATES}, i64 %place)
   %state = load i64, ptr %p.state, align 8
-  %dirty0 = lshr i64 %state, 4
-  %dirty = and i64 %dirty0, 15
+  %dirty = and i64 %state, 240
   %clean = icmp eq i64 %dirty, 0
   br i1 %clean, label %take, label %back
 back:
-  %owner = lshr i64 %state, 8
-  %n = call i64 @sectors(i64 %dirty)
-  %row = mul i64 %owner, ${L2Counts.FIELDS}
-  %index = add i64 %row, ${L2Counts.DRAM_WRITE}
-  call void @add(ptr %counters, i64 %index, i64 %n)
+  call void @write_page(ptr %cache, i64 %place, ptr %counters)
   br label %take
 take:
   %p.tag = call ptr @field(ptr %cache, i64 ${Cache.TAGS}, i64 %place)
@@ -193,6 +177,84 @@ old:
   ret void
 }
 
+; @clean(cache, line, limit, counters): if more than ``limit`` lines of the line's set are dirty, the one that was not used
+; for the longest time is written back; it stays, clean.
+define internal void @clean(ptr %cache, i64 %line, i64 %limit, ptr %counters) #1 {
+  %set = call i64 @set(ptr %cache, i64 %line)
+  %p.states = call ptr @field(ptr %cache, i64 ${Cache.STATES}, i64 %set)
+  %states = load <${Cache.WAYS} x i64>, ptr %p.states, align 64
+  %dirty.v = and <${Cache.WAYS} x i64> %states, splat (i64 240)
+  %is = icmp ne <${Cache.WAYS} x i64> %dirty.v, zeroinitializer
+  %b = bitcast <${Cache.WAYS} x i1> %is to i${Cache.WAYS}
+  %wide = zext i${Cache.WAYS} %b to i64
+  %n = call i64 @llvm.ctpop.i64(i64 %wide)
+  %many = icmp ugt i64 %n, %limit
+  br i1 %many, label %one, label %out
+one:
+  %p.stamps = call ptr @field(ptr %cache, i64 ${Cache.STAMPS}, i64 %set)
+  %stamps = load <${Cache.WAYS} x i64>, ptr %p.stamps, align 64
+  %of = select <${Cache.WAYS} x i1> %is, <${Cache.WAYS} x i64> %stamps, <${Cache.WAYS} x i64> splat (i64 -1)
+  %least = call i64 @llvm.vector.reduce.umin.v${Cache.WAYS}i64(<${Cache.WAYS} x i64> %of)
+  %least.i = insertelement <${Cache.WAYS} x i64> poison, i64 %least, i64 0
+  %least.v = shufflevector <${Cache.WAYS} x i64> %least.i, <${Cache.WAYS} x i64> poison, <${Cache.WAYS} x i32> zeroinitializer
+  %eq = icmp eq <${Cache.WAYS} x i64> %of, %least.v
+  %eq.b = bitcast <${Cache.WAYS} x i1> %eq to i${Cache.WAYS}
+  %w = call i${Cache.WAYS} @llvm.cttz.i${Cache.WAYS}(i${Cache.WAYS} %eq.b, i1 true)
+  %w64 = zext i${Cache.WAYS} %w to i64
+  %place = add i64 %set, %w64
+  call void @write_page(ptr %cache, i64 %place, ptr %counters)
+  br label %out
+out:
+  ret void
+}
+
+; @write_page(cache, place, counters): a dirty line goes to DRAM, and with it those that are dirty in the same DRAM page.
+define internal void @write_page(ptr %cache, i64 %place, ptr %counters) #1 {
+  %p.tag = call ptr @field(ptr %cache, i64 ${Cache.TAGS}, i64 %place)
+  %tag = load i64, ptr %p.tag, align 8
+  %line = sub i64 %tag, 1
+  %p.page = getelementptr i8, ptr %cache, i64 ${Cache.PAGE_LINES}
+  %page = load i64, ptr %p.page, align 8
+  %within = sub i64 %page, 1
+  %not = xor i64 %within, -1
+  %start = and i64 %line, %not
+  br label %test
+test:
+  %k = phi i64 [ 0, %0 ], [ %k.n, %next ]
+  %more = icmp ult i64 %k, %page
+  br i1 %more, label %look, label %out
+out:
+  ret void
+look:
+  %other = add i64 %start, %k
+  %found = call i64 @find(ptr %cache, i64 %other)
+  %absent = icmp slt i64 %found, 0
+  br i1 %absent, label %next, label %write
+write:
+  call void @write_back(ptr %cache, i64 %found, ptr %counters)
+  br label %next
+next:
+  %k.n = add i64 %k, 1
+  br label %test
+}
+
+; @write_back(cache, place, counters): the dirty sectors of a place go to DRAM, if there are any; its tensor is charged.
+; ``counters`` is that of tensor 0.
+define internal void @write_back(ptr %cache, i64 %place, ptr %counters) #0 {
+  %p.state = call ptr @field(ptr %cache, i64 ${Cache.STATES}, i64 %place)
+  %state = load i64, ptr %p.state, align 8
+  %dirty0 = lshr i64 %state, 4
+  %dirty = and i64 %dirty0, 15
+  %owner = lshr i64 %state, 8
+  %n = call i64 @sectors(i64 %dirty)
+  %row = mul i64 %owner, ${L2Counts.FIELDS}
+  %index = add i64 %row, ${L2Counts.DRAM_WRITE}
+  call void @add(ptr %counters, i64 %index, i64 %n)
+  %state.n = and i64 %state, -241
+  store i64 %state.n, ptr %p.state, align 8
+  ret void
+}
+
 ; @l2_access(level, clock, line, sectors, kind, tensor, sm): one request of an SM to one L2.
 define internal void @l2_access(ptr %l2, i64 %clock, i64 %line, i64 %sectors, i64 %kind, i64 %tensor, i64 %sm) #1 {
   %p.counters = getelementptr i8, ptr %l2, i64 ${Level.COUNTERS}
@@ -204,13 +266,13 @@ define internal void @l2_access(ptr %l2, i64 %clock, i64 %line, i64 %sectors, i6
   %p.parts = getelementptr i8, ptr %l2, i64 ${Level.PARTITIONS}
   %parts = load i64, ptr %p.parts, align 8
   %last = sub i64 %parts, 1
-; Two partitions: a line is at home in one of them, an SM is wired to one of them.
-  %h = call i64 @hash(i64 %line)
-  %h.fold1 = lshr i64 %h, 5
-  %h.fold2 = lshr i64 %h, 11
-  %h.x1 = xor i64 %h, %h.fold1
-  %h.x2 = xor i64 %h.x1, %h.fold2
-  %home.i = and i64 %h.x2, %last
+  %p.limit = getelementptr i8, ptr %l2, i64 ${Level.DIRTY_WAYS}
+  %limit = load i64, ptr %p.limit, align 8
+; Two partitions: an SM is wired to one of them; a line is at home in one, by the parity of the bits of its 4 KiB
+; granule's number.
+  %granule = lshr i64 %line, 5
+  %ones = call i64 @llvm.ctpop.i64(i64 %granule)
+  %home.i = and i64 %ones, %last
   %near.i = and i64 %sm, %last
   %home.o = mul i64 %home.i, ${Cache.SIZE}
   %home = getelementptr i8, ptr %caches, i64 %home.o
@@ -224,6 +286,7 @@ write:
   call void @add(ptr %mine, i64 ${L2Counts.WRITE_REQUESTS}, i64 1)
   call void @add(ptr %mine, i64 ${L2Counts.WRITE_SECTORS}, i64 %n)
   call void @put(ptr %home, i64 %clock, i64 %line, i64 %sectors, i64 %sectors, i64 %tensor, ptr %counters)
+  call void @clean(ptr %home, i64 %line, i64 %limit, ptr %counters)
   br label %stale
 ; A copy in the other partition is not the latest any more.
 stale:
@@ -288,6 +351,7 @@ changed:
   br i1 %is.atomic, label %dirty, label %out
 dirty:
   call void @put(ptr %home, i64 %clock, i64 %line, i64 %sectors, i64 %sectors, i64 %tensor, ptr %counters)
+  call void @clean(ptr %home, i64 %line, i64 %limit, ptr %counters)
   br label %stale
 out:
   ret void

@@ -73,6 +73,7 @@ warp:
   %more = icmp slt i32 %k.n, %nw
   br i1 %more, label %warp, label %out
 out:
+  call void @observe_start(ptr %ctx)
   ret void
 }
 ; @turn(ctx) -> code: each warp of the CTA that can go on does so, up to its next barrier or the end of its slice.
@@ -112,6 +113,7 @@ go:
   %few = icmp slt i64 %budget, %slice.start
   %granted = select i1 %few, i64 %budget, i64 %slice.start
   store i64 %granted, ptr %slice, align 8
+  call void @observe_turn(ptr %ctx, i32 %k)
   %code = call i32 @warp(ptr %ctx, ptr %ws)
   %unused = load i64, ptr %slice, align 8
   %used = sub i64 %granted, %unused
@@ -121,10 +123,12 @@ go:
                                     i32 ${BARRIER}, label %waits
                                     i32 ${YIELD}, label %next ]
 failed:
+  %failure = phi i32 [ %code, %go ], [ ${FAULT}, %mismatched ]
   %p.fw = getelementptr i8, ptr %ctx, i64 ${Context.FAULT_WARP}
   store i32 %k, ptr %p.fw, align 4
-  ret i32 %code
+  ret i32 %failure
 ended:
+  call void @observe_exit(ptr %ctx)
   store i32 ${FINISHED}, ptr %p.state, align 4
   br label %next
 waits:
@@ -133,11 +137,25 @@ waits:
   %bar = load i32, ptr %p.bar, align 4
   %p.want = getelementptr i8, ptr %ws, i64 ${Warp.BARRIER_THREADS}
   %want = load i32, ptr %p.want, align 4
+  %allowed = call i32 @observe_arrive(ptr %ctx, i32 %bar, i32 %want)
+  %refused = icmp eq i32 %allowed, 0
+  br i1 %refused, label %mismatched, label %arrives
+; No instruction is at hand: minus the number of the block at which the warp would go on. A higher bit says that it
+; would first take votes.
+mismatched:
+  %p.resume = getelementptr i8, ptr %ws, i64 ${Warp.RESUME}
+  %resume = load i32, ptr %p.resume, align 4
+  %behind = and i32 %resume, 1048575
+  %site = sub i32 0, %behind
+  %p.site = getelementptr i8, ptr %ctx, i64 ${Context.FAULT_SITE}
+  store i32 %site, ptr %p.site, align 4
+  br label %failed
+arrives:
   call void @barrier_arrive(ptr %ctx, i32 %bar, i32 %want)
   br label %next
 next:
-  %ran.x = phi i32 [ 0, %skip ], [ 1, %ended ], [ 1, %waits ], [ 1, %go ]
-  %done.x = phi i32 [ %over32, %skip ], [ 1, %ended ], [ 0, %waits ], [ 0, %go ]
+  %ran.x = phi i32 [ 0, %skip ], [ 1, %ended ], [ 1, %arrives ], [ 1, %go ]
+  %done.x = phi i32 [ %over32, %skip ], [ 1, %ended ], [ 0, %arrives ], [ 0, %go ]
   %ran.n = or i32 %ran, %ran.x
   %done.n = add i32 %done, %done.x
   %k.n = add i32 %k, 1
@@ -148,7 +166,10 @@ check:
   %all = icmp eq i32 %done.n, %nw
   br i1 %all, label %finished, label %open
 finished:
-  ret i32 ${DONE}
+  %clean = call i32 @observe_end(ptr %ctx)
+  %found = icmp eq i32 %clean, 0
+  %outcome = select i1 %found, i32 ${FAULT}, i32 ${DONE}
+  ret i32 %outcome
 ; Warps that ended count as arrived where a barrier is for all threads: it may have become full by that.
 open:
   br label %waiter

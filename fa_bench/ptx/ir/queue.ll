@@ -16,6 +16,10 @@ define internal i32 @cp_async(ptr %ctx, ptr %ws, ptr %queue, ptr %gsite, ptr %ss
 fault:
   ret i32 0
 go:
+  %seen = call i32 @observe_copy(ptr %ctx, ptr %gsite, <32 x i64> %src, <32 x i32> %bytes, i32 %gmask)
+  %finding = icmp eq i32 %seen, 0
+  br i1 %finding, label %fault, label %queue.it
+queue.it:
   %e = call ptr @queue_slot(ptr %ctx, ptr %ws, ptr %queue)
   store <32 x i64> %src, ptr %e, align 64
   %e.dst = getelementptr i8, ptr %e, i64 ${Queue.DST}
@@ -82,6 +86,7 @@ copy:
   %size64 = zext i32 %size to i64
   %is16 = icmp eq i32 %size, 16
   %none = icmp eq i32 %mask, 0
+  call void @observe_copied(ptr %ctx, ptr %e)
   br i1 %none, label %next, label %kind
 ; An entry without bytes to write is an arrival at mbarriers.
 kind:
@@ -168,6 +173,7 @@ find:
   %ends = getelementptr i8, ptr %ws, i64 ${Warp.GROUP_END}
   %p = getelementptr i32, ptr %ends, i64 %slot64
   %end = load i32, ptr %p, align 4
+  call void @observe_wait(ptr %ctx, ptr %ws, ptr %queue, i32 %end)
   call void @cp_complete(ptr %ctx, ptr %ws, ptr %queue, i32 %end)
   br label %out
 out:

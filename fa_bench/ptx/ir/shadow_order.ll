@@ -62,6 +62,8 @@ define internal void @observe_start(ptr %ctx) #1 {
   store i32 %cta.n, ptr %p.cta, align 4
   %p.released = getelementptr i8, ptr %ck, i64 ${Checker.RELEASED}
   call void @llvm.memset.p0.i64(ptr %p.released, i8 0, i64 12, i1 false)
+  %p.pending = getelementptr i8, ptr %ck, i64 ${Checker.PENDING}
+  store i32 0, ptr %p.pending, align 4
   %p.e = getelementptr i8, ptr %ck, i64 ${Checker.EXITED}
   %exited = load ptr, ptr %p.e, align 8
   %p.rows = getelementptr i8, ptr %ck, i64 ${Checker.CLOCKS}
@@ -108,6 +110,22 @@ define internal void @observe_exit(ptr %ctx) #1 {
   %exited = load ptr, ptr %p.e, align 8
   call void @clock_join(ptr %exited, ptr %row)
   ret void
+}
+
+; @observe_end(ctx) -> 0 if there is a finding: all warps have ended, and none has written what one read too early.
+define internal i32 @observe_end(ptr %ctx) #1 {
+  %p.ck = getelementptr i8, ptr %ctx, i64 ${Context.CHECKER}
+  %ck = load ptr, ptr %p.ck, align 8
+  %p = getelementptr i8, ptr %ck, i64 ${Checker.PENDING}
+  %pending = load i32, ptr %p, align 4
+  %none = icmp eq i32 %pending, 0
+  br i1 %none, label %clean, label %found
+clean:
+  ret i32 1
+found:
+  %f.kind = getelementptr i8, ptr %ctx, i64 ${Context.FAULT_KIND}
+  store i32 ${UNWRITTEN}, ptr %f.kind, align 4
+  ret i32 0
 }
 
 ; @observe_arrive(ctx, barrier, threads) -> 0 if there is a finding: the warp that runs is about to arrive.

@@ -159,6 +159,9 @@ start:
   %r.words = shufflevector <16 x i32> %r.one, <16 x i32> poison, <16 x i32> zeroinitializer
   %w.one = insertelement <16 x i32> poison, i32 %w.word, i64 0
   %w.words = shufflevector <16 x i32> %w.one, <16 x i32> poison, <16 x i32> zeroinitializer
+  %weak.word = or i32 %warp.up, %own
+  %weak.word1 = insertelement <16 x i32> poison, i32 %weak.word, i64 0
+  %weak.words = shufflevector <16 x i32> %weak.word1, <16 x i32> poison, <16 x i32> zeroinitializer
   %weak.one = insertelement <16 x i1> poison, i1 %weak, i64 0
   %weak.v = shufflevector <16 x i1> %weak.one, <16 x i1> poison, <16 x i32> zeroinitializer
   %rest = sub i32 %size, 1
@@ -197,11 +200,10 @@ byte:
   br i1 %none, label %never, label %written
 never:
   br i1 %does.read, label %unwritten, label %byte.ok
+unwritten:
+  call void @pend(ptr %ck, i32 %instruction, i32 %warp, i32 %l, i32 %offset, i32 %size, i32 %j)
+  br label %byte.ok
 written:
-  %w.f = and i32 %w, ${Checker.IN_FLIGHT}
-  %flies = icmp ne i32 %w.f, 0
-  br i1 %flies, label %flight, label %landed
-landed:
   %w.u = lshr i32 %w, ${Checker.WARP_SHIFT}
   %p.known = getelementptr i32, ptr %row, i32 %w.u
   %known = load i32, ptr %p.known, align 4
@@ -211,7 +213,12 @@ landed:
   %w.weak = icmp eq i32 %w.s, 0
   %one.weak = or i1 %w.weak, %weak
   %race.w = and i1 %late, %one.weak
-  br i1 %race.w, label %after.write, label %byte.ok
+  br i1 %race.w, label %after.write, label %ordered
+; A copy that is known to be issued, but not to be done.
+ordered:
+  %w.f = and i32 %w, ${Checker.IN_FLIGHT}
+  %flies = icmp ne i32 %w.f, 0
+  br i1 %flies, label %flight, label %byte.ok
 byte.ok:
   %j.n = add i32 %j, 1
   %j.more = icmp ule i32 %j.n, %last
@@ -253,10 +260,15 @@ other.ok:
   %u.n = add i32 %u, 1
   %u.more = icmp ult i32 %u.n, %nw
   br i1 %u.more, label %others, label %note.write
+; A weak write that the warp has not released since stays on record behind a strong one: it is the one that may race.
 note.write:
-  call void @llvm.masked.store.v16i32.p0(<16 x i32> %w.words, ptr %pw, i32 4, <16 x i1> %used)
+  %w.own = icmp eq <16 x i32> %x, %weak.words
+  %w.kept = select i1 %strong, <16 x i1> %w.own, <16 x i1> zeroinitializer
+  %w.new = xor <16 x i1> %w.kept, splat (i1 true)
+  %w.mask = and <16 x i1> %used, %w.new
+  call void @llvm.masked.store.v16i32.p0(<16 x i32> %w.words, ptr %pw, i32 4, <16 x i1> %w.mask)
   %p.nw.w = getelementptr i8, ptr %writers, i64 %o
-  call void @llvm.masked.store.v16i32.p0(<16 x i32> %whos, ptr %p.nw.w, i32 4, <16 x i1> %used)
+  call void @llvm.masked.store.v16i32.p0(<16 x i32> %whos, ptr %p.nw.w, i32 4, <16 x i1> %w.mask)
   br label %lane.end
 lane.end:
   %lm = sub i32 %left, 1
@@ -272,14 +284,12 @@ release:
   br label %done
 done:
   ret i32 1
-unwritten:
-  br label %report.w
 flight:
   br label %report.w
 after.write:
   br label %report.w
 report.w:
-  %kind.w = phi i32 [ ${UNWRITTEN}, %unwritten ], [ ${IN_FLIGHT}, %flight ], [ ${RACE_WRITE}, %after.write ]
+  %kind.w = phi i32 [ ${IN_FLIGHT}, %flight ], [ ${RACE_WRITE}, %after.write ]
   %j64 = zext i32 %j to i64
   %j.o = shl i64 %j64, 2
   %wo = add i64 %o, %j.o
@@ -302,6 +312,33 @@ report:
   %address = or i64 %offset64, ${SHARED_WINDOW}
   call void @finding(ptr %ctx, i32 %kind, i32 %l, i64 %address, i32 %size, i32 %where, i32 %party, i32 0)
   ret i32 0
+}
+
+; @pend(checker, instruction, warp, lane, offset, size, byte): the first read of a CTA that comes before any write.
+define internal void @pend(ptr %ck, i32 %instruction, i32 %warp, i32 %lane, i32 %offset, i32 %size, i32 %byte) #1 {
+  %p = getelementptr i8, ptr %ck, i64 ${Checker.PENDING}
+  %pending = load i32, ptr %p, align 4
+  %none = icmp eq i32 %pending, 0
+  br i1 %none, label %first, label %done
+first:
+  store i32 1, ptr %p, align 4
+  %p.i = getelementptr i8, ptr %ck, i64 ${Checker.PENDING_SITE}
+  store i32 %instruction, ptr %p.i, align 4
+  %p.w = getelementptr i8, ptr %ck, i64 ${Checker.PENDING_WARP}
+  store i32 %warp, ptr %p.w, align 4
+  %p.l = getelementptr i8, ptr %ck, i64 ${Checker.PENDING_LANE}
+  store i32 %lane, ptr %p.l, align 4
+  %p.s = getelementptr i8, ptr %ck, i64 ${Checker.PENDING_SIZE}
+  store i32 %size, ptr %p.s, align 4
+  %offset64 = zext i32 %offset to i64
+  %address = or i64 %offset64, ${SHARED_WINDOW}
+  %p.a = getelementptr i8, ptr %ck, i64 ${Checker.PENDING_ADDRESS}
+  store i64 %address, ptr %p.a, align 8
+  %p.b = getelementptr i8, ptr %ck, i64 ${Checker.PENDING_BYTE}
+  store i32 %byte, ptr %p.b, align 4
+  br label %done
+done:
+  ret void
 }
 
 ; @sync_acquire(checker, offsets, mask): the warp knows what was released at these places.

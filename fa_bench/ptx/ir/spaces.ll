@@ -74,7 +74,15 @@ define internal i32 @local_check(ptr %ctx, ptr %local, ptr %gs, ptr %ss, <32 x i
   %ok = call i32 @range_check(ptr %ctx, <32 x i64> %a, i32 %mask, i32 %size, i64 ${LOCAL_BYTES}, i64 ${LOCAL_WINDOW})
   %there = call <32 x i64> @local_addresses(ptr %local, <32 x i64> %a)
   store <32 x i64> %there, ptr %out, align 64
-  ret i32 %ok
+  %fine = icmp ne i32 %ok, 0
+  br i1 %fine, label %look, label %out.of.it
+look:
+  %seen = call i32 @observe_local(ptr %ctx, <32 x i64> %a, i32 %mask, i32 %size, i64 %dir)
+  %bad = icmp eq i32 %seen, 0
+  %flags = select i1 %bad, i32 0, i32 %ok
+  ret i32 %flags
+out.of.it:
+  ret i32 0
 }
 
 define internal i32 @const_check(ptr %ctx, ptr %local, ptr %gs, ptr %ss, <32 x i64> %a, i32 %mask, i32 %size, i64 %dir, ptr %out) #1 {

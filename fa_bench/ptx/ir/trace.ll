@@ -65,6 +65,9 @@ define internal void @log_access(ptr %ctx, <32 x i64> %a, i32 %mask, i64 %kind) 
   %log = load ptr, ptr %p.log, align 8
   %p.count = getelementptr i8, ptr %ctx, i64 ${Context.LOG_COUNT}
   %count0 = load i64, ptr %p.count, align 8
+; An element of a vector by a variable index comes from memory: put it there once.
+  %at = alloca <32 x i64>, align 64
+  store <32 x i64> %a, ptr %at, align 64
   %lines = lshr <32 x i64> %a, splat (i64 ${Event.LINE_SHIFT})
   %sector64 = lshr <32 x i64> %a, splat (i64 5)
   %sector32 = trunc <32 x i64> %sector64 to <32 x i32>
@@ -76,8 +79,9 @@ line:
   %count = phi i64 [ %count0, %0 ], [ %count.n, %found ]
   %k0 = phi i64 [ 0, %0 ], [ %k, %found ]
   %first = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %addr = extractelement <32 x i64> %a, i32 %first
-  %line.one = extractelement <32 x i64> %lines, i32 %first
+  %p.addr = getelementptr i64, ptr %at, i32 %first
+  %addr = load i64, ptr %p.addr, align 8
+  %line.one = lshr i64 %addr, ${Event.LINE_SHIFT}
   %line.i = insertelement <32 x i64> poison, i64 %line.one, i64 0
   %line.v = shufflevector <32 x i64> %line.i, <32 x i64> poison, <32 x i32> zeroinitializer
   %eq = icmp eq <32 x i64> %lines, %line.v
