@@ -1,7 +1,8 @@
 """How fast the emulator is, as a ratio to the machine's own sgemm: ``python benchmarks/emulator.py [--quick]``.
 
 Every figure is a median of interleaved runs in one process with one thread (except the last): shared machines
-drift, ratios from one run hold. An FMA of attention is one of the 2·N²·D multiply-adds of Q·Kᵀ and P·V.
+drift, ratios from one run hold. An FMA of attention is one of the 2·N²·D multiply-adds of Q·Kᵀ and P·V. "full" has
+the caches of an A100 behind the SMs.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from fa_bench import algorithms, ptx
+from fa_bench.algorithms.base import Launch
+from fa_bench.backends.hierarchy import CacheRun, best_l2
 from fa_bench.backends.programs import arguments, tensor_view
 from fa_bench.cases import AttentionShape, Case
 from fa_bench.compiler import compile_kernel
@@ -32,7 +36,7 @@ class Runner:
     """One case of one algorithm, ready to be launched again and again."""
 
     def __init__(self, impl: str, seq: int, head_dim: int, dtype: str) -> None:
-        gpu = gpus.get("a100-sxm-80")
+        self.gpu = gpu = gpus.get("a100-sxm-80")
         algorithm = algorithms.get(impl)
         case = Case(impl, AttentionShape(1, 1, 1, seq, seq, head_dim), dtype)  # type: ignore[arg-type]  # one of DTYPES
         self.case = dataclasses.replace(case, tile=algorithm.resolve(case, algorithm.auto_tile(case, gpu)))
@@ -44,20 +48,31 @@ class Runner:
             content = self.memory.allocate(buffer.name, buffer.nbytes)
             if buffer.role == "input":
                 tensor_view(buffer, content)[...] = inputs[buffer.name].reshape(buffer.shape)
-        self.texts = [compile_kernel(launch.kernel, gpu.sm).ptx for launch in self.program.launches]
+        self.compiled = [compile_kernel(launch.kernel, gpu.sm) for launch in self.program.launches]
+        self.texts = [kernel.ptx for kernel in self.compiled]
         self.kernels = [
             ptx.load(text).kernel(launch.kernel.entry)
             for text, launch in zip(self.texts, self.program.launches, strict=True)
         ]
 
+    def full(self) -> float:
+        """Seconds of one run in front of the caches of the target GPU, all that `--counters full` does beside it."""
+        run = CacheRun(ptx, self.gpu, 1, None, [best_l2(ptx, self.gpu)], serial=False, jobs=1)
+        started = time.perf_counter()
+        for kernel, compiled, launch in zip(self.kernels, self.compiled, self.program.launches, strict=True):
+            run.launch(launch, compiled, kernel, self._arguments(launch), self.memory)
+        return time.perf_counter() - started
+
+    def _arguments(self, launch: Launch) -> list[Any]:
+        return arguments(launch, lambda name: np.uint64(self.memory.address(name)))
+
     def __call__(self, jobs: int = 1, counting: bool = True) -> float:
         """Seconds of one run."""
         started = time.perf_counter()
         for kernel, launch in zip(self.kernels, self.program.launches, strict=True):
-            args = arguments(launch, lambda name: np.uint64(self.memory.address(name)))
             ptx.launch(
-                kernel, grid=launch.grid, block=launch.block, args=args, smem_bytes=launch.smem_bytes,
-                memory=self.memory, jobs=jobs, counting=counting,
+                kernel, grid=launch.grid, block=launch.block, args=self._arguments(launch),
+                smem_bytes=launch.smem_bytes, memory=self.memory, jobs=jobs, counting=counting,
             )  # fmt: skip
         return time.perf_counter() - started
 
@@ -116,20 +131,20 @@ def main() -> None:
     options = parser.parse_args()
     runs = 3 if options.quick else 7
     gemm, gemm_fma = sgemm(), 2048**3
-    print(f"{'case':34} {'G FMA/s':>8} {'of sgemm':>9} {'counted/not':>12} {'2 threads':>10}")
+    print(f"{'case':34} {'G FMA/s':>8} {'of sgemm':>9} {'counted/not':>12} {'full/counted':>13} {'2 threads':>10}")
     final = 0.0
     cases = [("flash2", 4096, 64, "fp16"), ("flash2", 4096, 128, "fp16"), ("flash2", 2048, 64, "fp32")]
     cases += [("standard", 2048, 64, "fp16"), ("flash1", 2048, 64, "fp16")]
     for impl, seq, dim, dtype in cases:
         runner = Runner(impl, seq, dim, dtype)
-        counted, plain, double, reference = interleaved(
-            runs, runner, lambda r=runner: r(counting=False), lambda r=runner: r(jobs=2), gemm
+        counted, plain, full, double, reference = interleaved(
+            runs, runner, lambda r=runner: r(counting=False), runner.full, lambda r=runner: r(jobs=2), gemm
         )
         share = ratio([t / gemm_fma for t in reference], [t / runner.fma for t in counted])
         name = f"{impl} {dtype} N={seq} D={dim} {runner.case.tile}"
         print(
             f"{name:34} {runner.fma / statistics.median(counted) / 1e9:8.2f} {share:9.3f} "
-            f"{ratio(counted, plain):11.2f}x {ratio(counted, double):9.2f}x",
+            f"{ratio(counted, plain):11.2f}x {ratio(full, counted):12.2f}x {ratio(counted, double):9.2f}x",
             flush=True,
         )
         if (impl, dim, dtype) == ("flash2", 64, "fp16"):

@@ -6,9 +6,13 @@ import contextlib
 import os
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+#: Seconds after which a file that is being written is taken for one that a killed process left.
+ABANDONED_S: Final = 3600
 
 
 def cache_dir() -> Path:
@@ -98,10 +102,10 @@ class FileCache:
         found = []
         with contextlib.suppress(OSError):  # no folder yet, or none that may be read
             for path in self.folder.iterdir():
-                if path.suffix == ".tmp":
-                    continue  # an entry being written, by this process or another
                 with contextlib.suppress(FileNotFoundError):  # another process may evict at the same time
                     state = path.stat()
+                    if path.suffix == ".tmp" and time.time() - state.st_mtime < ABANDONED_S:
+                        continue  # an entry being written, by this process or another
                     found.append((state.st_mtime, state.st_size, path))
         return sorted(found)
 

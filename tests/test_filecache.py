@@ -101,3 +101,13 @@ def test_the_place_follows_the_system(
 
 def test_the_caches_have_folders_of_their_own() -> None:
     assert [cache.name for cache in CACHES] == ["kernels", "emulator"]
+
+
+def test_what_a_killed_process_left_goes_after_an_hour(cache: FileCache) -> None:
+    cache.write("a", b"1")
+    abandoned = cache.folder / "b.tmp"
+    abandoned.write_bytes(b"half")
+    os.utime(abandoned, (0, 0))
+    assert cache.info().entries == 2
+    assert cache.clear() == 2
+    assert list(cache.folder.iterdir()) == []

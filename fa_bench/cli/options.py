@@ -202,6 +202,14 @@ GpuOption = Annotated[
         show_default="the GPU here, else a100-sxm-80",
     ),
 ]
+CheckOption = Annotated[
+    bool,
+    typer.Option(
+        "--check",
+        help="Look for races, missing waits, reads of what was never written, and more, in the emulator.",
+        rich_help_panel=_RUN,
+    ),
+]
 JobsOption = Annotated[
     int | None,
     typer.Option(
@@ -213,10 +221,17 @@ JobsOption = Annotated[
         show_default="all cores",
     ),
 ]
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise typer.BadParameter("A folder has a name.")
+    return Path(text)
+
+
 OutOption = Annotated[
     Path | None,
     typer.Option(
         "--out",
+        parser=_folder,
         help="Folder for records.csv, traffic.csv, run.json and samples.jsonl.",
         metavar="DIR",
         rich_help_panel=_OUTPUT,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fa_bench.ptx import layout
 from fa_bench.ptx.jit import CompiledKernel
 from fa_bench.ptx.layout import DEADLOCK, FAULT, FINISHED, LANES, WAITING, WINDOW_SHIFT, WINDOWS, Checker, Context, Warp
@@ -67,7 +70,7 @@ class Report:
         where: Where | None = None,
         checks: Sanitizer | None = None,
         watch: Watch | None = None,
-        order: Sequence[int] | None = None,
+        order: Sequence[int] | NDArray[np.uint64] | None = None,
     ) -> None:
         self._compiled = compiled
         self._memory = memory
@@ -110,9 +113,7 @@ class Report:
                 f"{byte}: different thread counts."
             )
         address = worker.field(Context.FAULT_ADDRESS, "<Q")
-        instruction = self._compiled.kernel.instructions[
-            self._site(kind, worker.field(Context.FAULT_SITE))
-        ]
+        instruction = self._compiled.kernel.instructions[self._site(kind, worker.field(Context.FAULT_SITE))]
         verb = _verb(instruction, address >> WINDOW_SHIFT == 0)
         text = f"{where}, lane {lane}: {what} {verb} {size} bytes at {self._place(kind, address, worker, byte)}"
         if kind == layout.UNWRITTEN:
@@ -148,7 +149,8 @@ class Report:
     def _instruction(self, index: int) -> str:
         instruction = self._compiled.kernel.instructions[index]
         source = self._where(instruction.line) if self._where is not None else ""
-        return f"{instruction.text!r} (PTX line {instruction.line}{', ' if source else ''}{source})"
+        text = " ".join(instruction.text.split())
+        return f"{text!r} (PTX line {instruction.line}{', ' if source else ''}{source})"
 
     def _place(self, kind: int, address: int, worker: Worker, byte: int = 0) -> str:
         space = address >> WINDOW_SHIFT
@@ -188,7 +190,7 @@ class Report:
             wanted = threads or worker.num_warps * LANES
             parts.append(f"warp {w} waits at barrier {barrier}, where {arrived} of {wanted} threads arrived")
         if ended:
-            parts.append(f"{'warps' if len(ended) > 1 else 'warp'} {', '.join(ended)} {'have' if len(ended) > 1 else 'has'} ended")
+            parts.append(f"warps {', '.join(ended)} have ended" if len(ended) > 1 else f"warp {ended[0]} has ended")
         return "; ".join(parts)
 
 

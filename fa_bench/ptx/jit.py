@@ -23,8 +23,8 @@ from fa_bench.ptx.program import Kernel
 from fa_bench.ptx.warp_function import WarpFunction
 
 #: ``counted`` counts and checks bounds; ``traced`` also logs which sectors are asked for, for the caches to see;
-#: ``checked`` also keeps a shadow memory (``ir/shadow_*.ll``); ``uncounted`` does nothing of it and is the yardstick for
-#: what counting costs.
+#: ``checked`` also keeps a shadow memory (``ir/shadow_*.ll``); ``uncounted`` does nothing of all this and is the
+#: yardstick for what counting costs.
 Mode = Literal["counted", "traced", "checked", "uncounted"]
 #: Compiled kernels that the process keeps loaded, oldest first.
 KERNELS_KEPT: Final = 64

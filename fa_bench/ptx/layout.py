@@ -289,7 +289,7 @@ class Checker:
     OTHER: Final = 192  # i32: who made the access that a finding names beside its own
     OTHER_CTA: Final = 196  # i32
     BYTE: Final = 200  # i32: the byte of the access that a finding is about
-    #: The first read of shared memory that was never written; it turns out later whether another warp races to write it.
+    #: The first read of shared memory that was never written; later it may turn out that another warp races to write.
     PENDING: Final = 204  # i32: 1 if there is one
     PENDING_SITE: Final = 208  # i32 each: instruction, warp, lane, bytes
     PENDING_WARP: Final = 212

@@ -64,12 +64,12 @@ class Elements(NamedTuple):
             offsets += steps.reshape([-1 if k == axis else 1 for k in range(len(self.shape))])
         return offsets
 
-    def index(self, offset: int) -> tuple[int, ...] | None:
+    def index_of(self, offset: int) -> tuple[int, ...] | None:
         """Index of the element that holds the byte at ``offset``, or None if it is between elements.
 
         Examples
         --------
-        >>> Elements(2, (3, 4), (16, 2)).index(19)
+        >>> Elements(2, (3, 4), (16, 2)).index_of(19)
         (1, 1)
         """
         index = [0] * len(self.shape)
@@ -151,16 +151,13 @@ class Sanitizer:
                 index = missing[0].tolist()
                 offset = int(places[tuple(index)])
                 what = f"byte {offset} of {name}" if elements is None else f"{name}{index} (byte {offset})"
-                raise KernelFault(
-                    f"The output {what} was never written, nor were {len(missing) - 1:,} others of {int(wanted.sum()):,}."
-                    if len(missing) > 1
-                    else f"The output {what} was never written."
-                )
+                others = f", nor were {len(missing) - 1:,} others of {int(wanted.sum()):,}" if len(missing) > 1 else ""
+                raise KernelFault(f"The output {what} was never written{others}.")
 
     def element(self, name: str, offset: int) -> str:
         """What a message calls a place in a buffer, such as ``Q[0, 3, 17]``; empty if it has no shape."""
         layout = self.checks.inputs.get(name) or self.checks.outputs.get(name)
-        index = None if layout is None else layout.index(offset)
+        index = None if layout is None else layout.index_of(offset)
         return "" if index is None else f"{name}{list(index)}"
 
     def watch(self, compiled: CompiledKernel, worker: Worker, memory: Memory, ctas: int) -> Watch:

@@ -125,3 +125,18 @@ def test_an_unknown_error_keeps_its_traceback(cli: Callable, monkeypatch: pytest
     monkeypatch.setattr(gpus, "all_gpus", broken)
     with pytest.raises(ZeroDivisionError):
         cli("gpus")
+
+
+def test_an_output_folder_without_a_name_is_refused(cli: Callable) -> None:
+    ran = cli("sweep", "--seq", "64", "--out", "")
+    assert ran.code == 2
+    assert "A folder has a name." in ran.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_a_sentence() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-c", "from fa_bench.cli.app import main; main()", "gpus"]
+        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ran.returncode == 1
+    assert ran.stderr == "Error: No space is left on the device that is written to.\n"

@@ -111,3 +111,26 @@ def test_on_the_real_emulator(cli: Callable) -> None:
     document = json.loads(ran.out)
     assert document["equal"] is True
     assert [case["source"] for case in document["cases"]] == ["emulated"]
+
+
+@pytest.mark.skipif(nvrtc_available() is not None, reason="needs NVRTC")
+def test_what_the_caches_see_is_a_second_table(cli: Callable) -> None:
+    """One tile of each tensor: 64 rows of 128 bytes come from DRAM once, and O stays in L2."""
+    arguments = ("io-model", "--seq", "64", "--impl", "flash2", "--block", "64x64", "--gpu", "a30")
+    ran = cli(*arguments, "--counters", "full")
+    assert ran.code == 0
+    assert "Through the caches of a30, emulated" in ran.out
+    assert "24 KiB read from DRAM; 0 B written to DRAM." in ran.out
+    assert "8.25 KiB that were written are still in L2 at the end." in ran.out  # 8 KiB of O, 256 bytes of LSE
+    assert max(map(len, ran.out.splitlines())) <= 80
+    (case,) = json.loads(cli(*arguments, "--interval", "--format", "json").out)["cases"]
+    assert case["dram_interval_bytes"] == {"read": [24576, 24576], "write": [0, 0]}
+    assert [line["dram_bytes"] for line in case["caches"]] == [8192, 8192, 8192, 0, 0]
+    assert case["l2_dirty_bytes"] == 8448
+
+
+def test_counters_that_do_not_exist_are_refused(cli: Callable) -> None:
+    ran = cli("io-model", "--seq", "64", "--counters", "fll")
+    assert ran.code == 2
+    assert "there is no 'fll'" in ran.err
+    assert "full" in ran.err

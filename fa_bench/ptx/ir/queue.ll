@@ -177,5 +177,18 @@ find:
   call void @cp_complete(ptr %ctx, ptr %ws, ptr %queue, i32 %end)
   br label %out
 out:
+  %p.head = getelementptr i8, ptr %ws, i64 ${Warp.QUEUE_HEAD}
+  %head = load i32, ptr %p.head, align 4
+  %p.tail = getelementptr i8, ptr %ws, i64 ${Warp.QUEUE_TAIL}
+  %tail = load i32, ptr %p.tail, align 4
+  %empty = icmp eq i32 %head, %tail
+  br i1 %empty, label %rewind, label %done
+; An empty queue starts anew: only the entries that are in use at a time take room in the host's caches.
+rewind:
+  store i32 0, ptr %p.head, align 4
+  store i32 0, ptr %p.tail, align 4
+  store i32 0, ptr %p.groups, align 4
+  br label %done
+done:
   ret void
 }
