@@ -92,6 +92,7 @@ def open_backend(
     all_slices: bool = False,
     counters: CountersKind = "global",
     interval: bool = False,
+    checks: bool = False,
     l2: Literal["cold", "warm"] = "cold",
     ordinal: int = 0,
 ) -> Backend:
@@ -108,6 +109,8 @@ def open_backend(
         Whether the emulator counts what L2 and DRAM see as well.
     interval : bool
         With ``full``: the least and most DRAM bytes too.
+    checks : bool
+        Whether the emulator looks for races and other faults.
     l2 : {"cold", "warm"}
         State of the GPU's L2 cache before each timed launch.
     ordinal : int
@@ -127,7 +130,7 @@ def open_backend(
     if name == "emulator":
         from fa_bench.backends.emulator import EmulatorBackend
 
-        return EmulatorBackend(jobs=jobs, all_slices=all_slices, counters=counters, interval=interval)
+        return EmulatorBackend(jobs=jobs, all_slices=all_slices, counters=counters, interval=interval, checks=checks)
     from fa_bench.backends.host import HostBackend
 
     return HostBackend()

@@ -1,10 +1,9 @@
-"""What the emulator's checks must know of a program: which buffers hold data, which must be written, whose lines run."""
+"""What the emulator's checks must know of a program: which buffers hold data, which must be written, source lines."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -68,13 +67,6 @@ def with_lines(compiler: Callable[..., CompiledKernel]) -> Callable[[KernelSpec,
 
 @functools.lru_cache(maxsize=16)
 def source_lines(text: str) -> Callable[[int], str]:
-    """From a line of this PTX to ``file:line`` of its source, and where that was inlined; empty where it does not say."""
-    if ".file" not in text:
-        return lambda line: ""
+    """From a line of this PTX to its source line, and where that was inlined; empty where the PTX does not say."""
     system = nvrtc.load().include if nvrtc.unavailable() is None else None
-    table = LineTable(text, "", system=system)
-
-    def where(line: int) -> str:
-        return " from ".join(f"{Path(place.file).name}:{place.line}" for place in table.places(line))
-
-    return where
+    return LineTable(text, "", system=system).chain

@@ -149,7 +149,7 @@ class EmulatorBackend:
         if not counted or self._checks:
             classes = self._slices(case, program)
             fill()
-            checks = sanitizer(self._ptx, program) if self._checks else None
+            checks: Any = sanitizer(self._ptx, program) if self._checks else None
             into = _Tally([]) if counted else tally
             for launch, kernel in zip(program.launches, compiled, strict=True):
                 self._launch(launch, kernel, memory, classes, into, checks)

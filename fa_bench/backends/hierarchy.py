@@ -28,10 +28,6 @@ STEADY: Final = 4
 #: A prefix that would be more than this share of the slices is all of them.
 WORTHWHILE: Final = 0.75
 
-#: Dirty lines that a set of 16 keeps before it writes one back, see docs/emulator.md.
-DIRTY_WAYS: Final = 8
-#: What a channel of HBM2 holds of a DRAM page.
-PAGE_BYTES: Final = 1024
 
 #: Tensor -> what was counted for it at each level; the emulator's ``MemoryCounters``.
 ByTensor = Mapping[str, Any]
@@ -213,12 +209,12 @@ def blocks_per_sm(launch: Launch, kernel: CompiledKernel, gpu: Gpu) -> int:
 
 def best_l2(ptx: Any, gpu: Gpu) -> Any:
     """The L2 of ``gpu`` as well as it is known."""
-    return ptx.L2(gpu.l2_bytes, gpu.l2_partitions, page_bytes=PAGE_BYTES, dirty_ways=DIRTY_WAYS)
+    return ptx.L2(gpu.l2_bytes, gpu.l2_partitions)
 
 
 def interval_l2s(ptx: Any, gpu: Gpu) -> list[Any]:
     """What is not published, at its ends: all of L2 or half of it, DRAM giving 32 or 64 bytes at a time."""
-    return [ptx.L2(gpu.l2_bytes // part, 1, fetch) for part in (1, 2) for fetch in (32, 64)]
+    return [ptx.L2.plain(gpu.l2_bytes // part, fetch) for part in (1, 2) for fetch in (32, 64)]
 
 
 def interval(runs: Iterable[CacheRun]) -> dict[Op, tuple[int, int]]:

@@ -23,6 +23,7 @@ def opened(
     all_slices: bool = False,
     counters: str = "global",
     interval: bool = False,
+    checks: bool = False,
 ) -> Iterator[list[Backend]]:
     """The backends of ``device``, in order of preference, closed at the end.
 
@@ -39,6 +40,8 @@ def opened(
         What the emulator counts.
     interval : bool
         Let it say between which limits DRAM bytes lie.
+    checks : bool
+        Let it look for races and other faults: then ``auto`` is the emulator.
 
     Raises
     ------
@@ -47,12 +50,15 @@ def opened(
     DeviceUnavailable
         If it is not here.
     """
-    if counters not in COUNTERS:
-        raise UsageError(f"--counters: there is no {counters!r}.", hint=nearest(counters, COUNTERS))
+    kind = counters_kind(counters)
     if device not in backends.DEVICES:
         raise UsageError(f"--device: there is no device {device!r}.", hint=nearest(device, backends.DEVICES))
     if kernels_only and device == "host":
         raise UsageError("--device: the host runs none of our kernels.", hint="Choose cuda or emulator.")
+    if checks:
+        if device not in ("auto", "emulator"):
+            raise UsageError(f"--check: the checks are the emulator's; --device {device} has none.")
+        device = "emulator"
     names = [name for name in backends.resolve_device(device) if name != "host" or not kernels_only]
     if not names:
         raise DeviceUnavailable(missing_emulator() or "Nothing here runs our kernels.", hint="See fa-bench doctor.")
@@ -61,12 +67,30 @@ def opened(
             stack.enter_context(
                 closing(
                     backends.open_backend(
-                        name, jobs=jobs or 0, all_slices=all_slices, counters=COUNTERS[counters], interval=interval
+                        name,
+                        jobs=jobs or 0,
+                        all_slices=all_slices,
+                        counters=kind,
+                        interval=interval,
+                        checks=checks,
                     )
                 )
             )
             for name in names
         ]
+
+
+def counters_kind(counters: str) -> CountersKind:
+    """What ``--counters`` asks for.
+
+    Raises
+    ------
+    UsageError
+        If there is no such thing.
+    """
+    if counters not in COUNTERS:
+        raise UsageError(f"--counters: there is no {counters!r}.", hint=nearest(counters, COUNTERS))
+    return COUNTERS[counters]
 
 
 def missing_emulator() -> str | None:

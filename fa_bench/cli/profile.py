@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fa_bench.cli.options import FormatOption, JobsOption, QuietOption
+from fa_bench.cli.options import CheckOption, CountersOption, FormatOption, JobsOption, QuietOption
 from fa_bench.cli.output import Format, Output
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ def profile(
             show_default="a100-sxm-80",
         ),
     ] = None,
+    check: CheckOption = False,
+    counters: CountersOption = "global",
     jobs: JobsOption = None,
     lines: Annotated[
         int, typer.Option("--lines", min=1, help="Source lines to show.", metavar="N", rich_help_panel=_OUTPUT)
@@ -128,6 +130,7 @@ def profile(
     """
     from dataclasses import replace
 
+    from fa_bench.cli.devices import counters_kind
     from fa_bench.measure.environment import usable_cpus
     from fa_bench.model import gpus
     from fa_bench.profiling import saved
@@ -148,7 +151,15 @@ def profile(
     output.start_progress()
     output.progress(f"Running {source.name}")
     try:
-        profiled = run(source, launches, target, seed=seed, jobs=jobs or usable_cpus())
+        profiled = run(
+            source,
+            launches,
+            target,
+            seed=seed,
+            jobs=jobs or usable_cpus(),
+            check=check,
+            caches=counters_kind(counters) == "full",
+        )
     finally:
         output.stop_progress()
     output.emit(profile_tables(profiled, lines), line_rows(profiled), saved.document(profiled))

@@ -36,6 +36,7 @@ def profile(
     gpu: str = DEFAULT_GPU,
     seed: int = 0,
     jobs: int | None = None,
+    caches: bool = False,
 ) -> KernelProfile:
     """Run a kernel on the CPU and say what it did.
 
@@ -66,6 +67,8 @@ def profile(
         For arrays that a specification leaves to chance.
     jobs : int, optional
         Threads; all cores by default.
+    caches : bool
+        Also say what L1, L2 and DRAM of ``gpu`` see, its CTAs side by side.
 
     Returns
     -------
@@ -107,7 +110,7 @@ def profile(
         positional=not isinstance(args, Mapping),
     )
     target = gpus.get(gpu)
-    return run(file, [launch], target, seed=seed, jobs=jobs or usable_cpus()).launches[0]
+    return run(file, [launch], target, seed=seed, jobs=jobs or usable_cpus(), caches=caches).launches[0]
 
 
 def read_source(path: Path) -> KernelFile:

@@ -8,9 +8,9 @@ from typing import Final
 
 from fa_bench.profiling.lines import LineTable, Place
 from fa_bench.profiling.origin import Origins
-from fa_bench.profiling.result import SECTOR_BYTES, Line, Op, Traffic
+from fa_bench.profiling.result import SECTOR_BYTES, Cached, Line, Op, Traffic
 from fa_bench.profiling.sass import access_bytes
-from fa_bench.ptx import Kernel, LaunchCounters
+from fa_bench.ptx import Kernel, LaunchCounters, MemoryCounters
 from fa_bench.ptx.cfg import Flow
 from fa_bench.ptx.counters import InstructionCounters
 from fa_bench.ptx.program import Instruction
@@ -35,6 +35,32 @@ def least_sectors(instruction: Instruction, counts: InstructionCounters) -> int:
     """
     packed = -(-counts.lanes * access_bytes(instruction) // SECTOR_BYTES)
     return min(counts.global_sectors, max(counts.global_requests, packed))
+
+
+def behind(before: Mapping[str, MemoryCounters], after: Mapping[str, MemoryCounters]) -> tuple[Cached, ...]:
+    """What the caches saw between two readings, by tensor and direction; what was not touched is left out."""
+    found = []
+    for name, now in after.items():
+        c = now - before.get(name, MemoryCounters())
+        if c.l1_read_sectors:
+            found.append(
+                Cached(
+                    name, "read", c.l1_read_hits, c.l2_read_requests, c.l2_read_sectors, c.l2_read_hits,
+                    c.dram_read_sectors,
+                )
+            )  # fmt: skip
+        if c.l2_write_sectors or c.dram_write_sectors:
+            found.append(
+                Cached(name, "write", 0, c.l2_write_requests, c.l2_write_sectors, 0, c.dram_write_sectors)
+            )  # fmt: skip
+        if c.l2_atomic_sectors:
+            found.append(
+                Cached(
+                    name, "atomic", 0, c.l2_atomic_requests, c.l2_atomic_sectors, c.l2_atomic_hits,
+                    0 if c.l1_read_sectors else c.dram_read_sectors,
+                )
+            )  # fmt: skip
+    return tuple(found)
 
 
 def traffic(

@@ -83,6 +83,12 @@ class LineTable:
         position = bisect_right(self._starts, ptx_line)
         return self._places[position - 1] if position else ()
 
+    def chain(self, ptx_line: int) -> str:
+        """All these places in words, files without their folders; empty where there are none beside the PTX itself."""
+        if self._own is not None:
+            return ""
+        return " from ".join(f"{Path(place.file).name}:{place.line}" for place in self.places(ptx_line))
+
     def text(self, place: Place) -> str:
         """What stands on a source line, without its margins; empty if the file isn't here."""
         if place.file not in self._texts:

@@ -148,6 +148,24 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
+class Cached:
+    """What became of one tensor's traffic in one direction behind the SMs, in 32-byte sectors.
+
+    ``l1_hit_sectors`` and ``l2_hit_sectors`` are reads that a cache answered; an L2 request is for sectors of one line;
+    ``dram_sectors`` were read from DRAM, or written to it, while the kernel ran; where a tensor is both read and the
+    target of atomic operations, all that DRAM gave is with the reads.
+    """
+
+    tensor: str
+    op: Op
+    l1_hit_sectors: int
+    l2_requests: int
+    l2_sectors: int
+    l2_hit_sectors: int
+    dram_sectors: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelProfile:
     """One launch of one kernel.
 
@@ -175,6 +193,10 @@ class KernelProfile:
         Empty if there is no disassembly.
     unwritten : mapping of str to int
         ``out:`` tensor -> elements that still hold the poison; only those that have some.
+    caches : tuple of Cached
+        Empty if nobody asked for the caches.
+    l2_dirty_bytes : int, optional
+        What was written and is still in L2 when the kernel ends; None if nobody asked.
     notes : tuple of str
         What could not be found out, and why.
     outputs : mapping of str to ndarray
@@ -198,6 +220,8 @@ class KernelProfile:
     lines: tuple[Line, ...]
     sass: tuple[StaticCount, ...] = ()
     unwritten: Mapping[str, int] = field(default_factory=dict)
+    caches: tuple[Cached, ...] = ()
+    l2_dirty_bytes: int | None = None
     notes: tuple[str, ...] = ()
     outputs: Mapping[str, NDArray[Any]] = field(default_factory=dict, compare=False, repr=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +14,14 @@ from numpy.typing import NDArray
 from fa_bench import __version__, ptx
 from fa_bench.errors import CompileError, KernelFault, UsageError
 from fa_bench.model.gpu import Gpu
+from fa_bench.model.l1 import l1_data_bytes
 from fa_bench.model.occupancy import occupancy
 from fa_bench.profiling import sass
 from fa_bench.profiling.args import FLOATS, POISON, STORAGE, Argument, Scalar, Tensor, scalar_bytes
 from fa_bench.profiling.build import BuiltFile, KernelFile, build
-from fa_bench.profiling.collect import source_lines, traffic
+from fa_bench.profiling.collect import behind, source_lines, traffic
 from fa_bench.profiling.origin import origins
-from fa_bench.profiling.result import Fit, KernelProfile, Profile, Resources, StaticCount
+from fa_bench.profiling.result import SECTOR_BYTES, Fit, KernelProfile, Profile, Resources, StaticCount
 from fa_bench.profiling.signature import Parameter, bind, demangled
 from fa_bench.ptx.machine import MAX_SHARED_BYTES, MAX_THREADS
 
@@ -72,7 +74,16 @@ class _Ready:
     arguments: tuple[Argument, ...]
 
 
-def run(file: KernelFile, launches: Sequence[Launch], gpu: Gpu, *, seed: int = 0, jobs: int = 1) -> Profile:
+def run(
+    file: KernelFile,
+    launches: Sequence[Launch],
+    gpu: Gpu,
+    *,
+    seed: int = 0,
+    jobs: int = 1,
+    check: bool = False,
+    caches: bool = False,
+) -> Profile:
     """Compile, launch and profile.
 
     Parameters
@@ -85,6 +96,11 @@ def run(file: KernelFile, launches: Sequence[Launch], gpu: Gpu, *, seed: int = 0
         Of the arrays' contents.
     jobs : int
         Threads of the emulator.
+    check : bool
+        Look for races, reads of what was never written, and more (docs/emulator.md). An array behind a pointer to const
+        must not be written, an ``out`` array must be written whole.
+    caches : bool
+        Run CTAs side by side and say what L1, L2 and DRAM of ``gpu`` see, launch after launch.
 
     Raises
     ------
@@ -95,8 +111,11 @@ def run(file: KernelFile, launches: Sequence[Launch], gpu: Gpu, *, seed: int = 0
     PtxError
         If the emulator does not know an instruction.
     KernelFault
-        If a kernel does something illegal. Both name the source line where it is known.
+        If a kernel does something illegal, or with ``check`` what the checks forbid. Both name the source line where it
+        is known.
     """
+    if check and caches:
+        raise UsageError("The checks and the caches need a run each.", "Give --check or --counters full.")
     built = build(file, [launch.kernel for launch in launches], gpu)
     ready = [_prepared(built, launch) for launch in launches]
     arrays = _arrays(ready)
@@ -104,13 +123,27 @@ def run(file: KernelFile, launches: Sequence[Launch], gpu: Gpu, *, seed: int = 0
     for name, tensor in arrays.items():
         contents = tensor.contents(seed)
         memory.allocate(name, tensor.nbytes)[:] = contents.reshape(-1).view(np.uint8)
-    return Profile(
-        file.name,
-        __version__,
-        gpu.slug,
-        seed,
-        tuple(_profiled(built, one, arrays, memory, gpu, jobs) for one in ready),
-    )
+    checks = _sanitizer(ready, arrays) if check else None
+    system = ptx.MemorySystem(gpu.sm_count, [ptx.L2(gpu.l2_bytes, gpu.l2_partitions)]) if caches else None
+    kernels = tuple(_profiled(built, one, arrays, memory, gpu, jobs, checks, system) for one in ready)
+    if checks is not None:
+        checks.require_outputs()
+    return Profile(file.name, __version__, gpu.slug, seed, kernels)
+
+
+def _sanitizer(ready: Sequence[_Ready], arrays: Mapping[str, Tensor]) -> ptx.Sanitizer:
+    """The shadow memory of the launches: what holds data, what must not be written, what must."""
+
+    def elements(tensor: Tensor) -> ptx.Elements:
+        itemsize = np.dtype(STORAGE[tensor.type]).itemsize
+        strides = [itemsize * math.prod(tensor.shape[axis + 1 :]) for axis in range(len(tensor.shape))]
+        return ptx.Elements(itemsize, tensor.shape, tuple(strides))
+
+    pairs = [pair for one in ready for pair in zip(one.arguments, one.parameters, strict=True)]
+    written = {argument.name for argument, parameter in pairs if not parameter.points_to_const}
+    outputs = {name: elements(tensor) for name, tensor in arrays.items() if tensor.fill == "out"}
+    inputs = {name: elements(tensor) for name, tensor in arrays.items() if name not in written | outputs.keys()}
+    return ptx.Sanitizer(ptx.Checks(inputs, outputs, frozenset(arrays) - inputs.keys() - outputs.keys()))
 
 
 def _prepared(built: BuiltFile, launch: Launch) -> _Ready:
@@ -163,13 +196,24 @@ def _arrays(ready: Sequence[_Ready]) -> dict[str, Tensor]:
 
 
 def _profiled(
-    built: BuiltFile, one: _Ready, arrays: Mapping[str, Tensor], memory: ptx.Memory, gpu: Gpu, jobs: int
+    built: BuiltFile,
+    one: _Ready,
+    arrays: Mapping[str, Tensor],
+    memory: ptx.Memory,
+    gpu: Gpu,
+    jobs: int,
+    checks: ptx.Sanitizer | None,
+    system: ptx.MemorySystem | None,
 ) -> KernelProfile:
     kernel = one.kernel
-    counters = _launched(built, one, memory, jobs)
     notes = list(built.notes)
     resources, codes, why = _compiler_says(built, one)
     notes += why
+    before = {} if system is None else system.counters()
+    if system is None:
+        counters = _launched(built, one, memory, jobs, checks)
+    else:
+        counters = _through_caches(built, one, memory, jobs, system, gpu, resources)
     own = {a.name: arrays[a.name] for a in one.arguments if isinstance(a, Tensor)}
     tensors = {name: (tensor.text, tensor.nbytes) for name, tensor in own.items()}
     sizes = {buffer.name: buffer.nbytes for buffer in memory.buffers()}
@@ -203,6 +247,8 @@ def _profiled(
         lines=source_lines(kernel, counters, accesses, built.lines, one.block[1] == one.block[2] == 1),
         sass=codes,
         unwritten={name: count for name, count in unwritten.items() if count},
+        caches=() if system is None else behind(before, system.counters()),
+        l2_dirty_bytes=None if system is None else sum(system.dirty_sectors().values()) * SECTOR_BYTES,
         notes=tuple(notes),
         outputs=outputs,
     )
@@ -216,7 +262,9 @@ def _texts(one: _Ready) -> dict[str, str]:
     return texts
 
 
-def _launched(built: BuiltFile, one: _Ready, memory: ptx.Memory, jobs: int) -> ptx.LaunchCounters:
+def _launched(
+    built: BuiltFile, one: _Ready, memory: ptx.Memory, jobs: int, checks: ptx.Sanitizer | None
+) -> ptx.LaunchCounters:
     try:
         return ptx.launch(
             one.kernel,
@@ -227,10 +275,44 @@ def _launched(built: BuiltFile, one: _Ready, memory: ptx.Memory, jobs: int) -> p
             memory=memory,
             jobs=jobs,
             per_instruction=True,
+            checks=checks,
+            where=built.lines.chain if checks is not None else None,
         )
     except (KernelFault, ptx.PtxError) as fault:
-        kind = KernelFault if isinstance(fault, KernelFault) else ptx.PtxError
-        raise kind(f"{fault.message}{_source_of(built, fault.message)}", fault.hint) from fault
+        raise _with_source(built, fault) from fault
+
+
+def _through_caches(
+    built: BuiltFile,
+    one: _Ready,
+    memory: ptx.Memory,
+    jobs: int,
+    system: ptx.MemorySystem,
+    gpu: Gpu,
+    resources: Resources,
+) -> ptx.LaunchCounters:
+    blocks = max(1, _fit(gpu, one, resources).blocks_per_sm)
+    try:
+        waves = ptx.Waves(
+            one.kernel,
+            grid=one.launch.grid,
+            block=one.block,
+            args=[_passed(argument, memory) for argument in one.arguments],
+            smem_bytes=one.launch.smem_bytes,
+            memory=memory,
+            slots=blocks * gpu.sm_count,
+            jobs=jobs,
+        )
+        ptx.launch_waves(waves, system, l1_data_bytes(gpu, blocks, resources.smem_bytes))
+        return waves.counters(per_instruction=True)
+    except (KernelFault, ptx.PtxError) as fault:
+        raise _with_source(built, fault) from fault
+
+
+def _with_source(built: BuiltFile, fault: KernelFault | ptx.PtxError) -> KernelFault | ptx.PtxError:
+    """The same fault, naming the source line."""
+    kind = KernelFault if isinstance(fault, KernelFault) else ptx.PtxError
+    return kind(f"{fault.message}{_source_of(built, fault.message)}", fault.hint)
 
 
 def _passed(argument: Argument, memory: ptx.Memory) -> np.generic[Any]:

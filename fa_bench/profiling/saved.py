@@ -17,6 +17,7 @@ import numpy as np
 
 from fa_bench.errors import UsageError
 from fa_bench.profiling.result import (
+    Cached,
     Fit,
     KernelProfile,
     Line,
@@ -141,6 +142,7 @@ def _launch(launch: KernelProfile) -> dict[str, Any]:
         "traffic": [{**asdict(moved), "bytes": moved.bytes} for moved in launch.traffic],
         "lines": [{**asdict(line), "tensors": list(line.tensors), "bytes": line.bytes} for line in launch.lines],
         "sass": [asdict(count) for count in launch.sass],
+        "caches": [asdict(cached) for cached in launch.caches],
         "global_bytes": launch.global_bytes,
         "warp_instructions": launch.warp_instructions,
         "lane_share": launch.lane_share,
@@ -163,6 +165,7 @@ def _read_launch(data: Mapping[str, Any]) -> KernelProfile:
             "traffic": tuple(Traffic(**_own(Traffic, moved)) for moved in data["traffic"]),
             "lines": tuple(Line(**{**_own(Line, line), "tensors": tuple(line["tensors"])}) for line in data["lines"]),
             "sass": tuple(StaticCount(**_own(StaticCount, count)) for count in data["sass"]),
+            "caches": tuple(Cached(**_own(Cached, cached)) for cached in data.get("caches", ())),
             "notes": tuple(data["notes"]),
         }
     )

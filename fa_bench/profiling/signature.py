@@ -64,6 +64,11 @@ class Parameter:
         return None if self.size == 8 and not self.accepts else False
 
     @property
+    def points_to_const(self) -> bool:
+        """Whether it is a pointer to what the kernel must not write."""
+        return re.search(r"\bconst\b[^*]*\*", self.ctype) is not None
+
+    @property
     def accepts(self) -> tuple[str, ...]:
         """Types that it takes, of elements if it is a pointer, the natural one first; empty if anything goes."""
         bare = " ".join(_QUALIFIERS.sub(" ", self.ctype.rstrip("*")).split())

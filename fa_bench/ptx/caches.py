@@ -26,6 +26,10 @@ LINE_BYTES: Final = 1 << Event.LINE_SHIFT
 SECTOR_BYTES: Final = 32
 #: Bytes of one set.
 SET_BYTES: Final = Cache.WAYS * LINE_BYTES
+#: What a channel of HBM2 holds of a DRAM page.
+PAGE_BYTES: Final = 1024
+#: Dirty lines that a set keeps before it writes one back, see docs/emulator.md.
+DIRTY_WAYS: Final = Cache.WAYS // 2
 #: Tensors that one system can tell apart.
 MAX_TENSORS: Final = 1 << 12
 
@@ -57,8 +61,8 @@ class L2:
     nbytes: int
     partitions: int = 1
     fetch_bytes: int = SECTOR_BYTES
-    page_bytes: int = LINE_BYTES
-    dirty_ways: int = Cache.WAYS
+    page_bytes: int = PAGE_BYTES
+    dirty_ways: int = DIRTY_WAYS
 
     def __post_init__(self) -> None:
         if self.partitions not in (1, 2):
@@ -71,6 +75,11 @@ class L2:
             raise ValueError(f"A page has {LINE_BYTES} bytes or a power of two times that, not {self.page_bytes}.")
         if not 1 <= self.dirty_ways <= Cache.WAYS:
             raise ValueError(f"Of a set 1 to {Cache.WAYS} lines may be dirty, not {self.dirty_ways}.")
+
+    @classmethod
+    def plain(cls, nbytes: int, fetch_bytes: int = SECTOR_BYTES) -> L2:
+        """One partition that writes back only what has to leave, and nothing with it."""
+        return cls(nbytes, 1, fetch_bytes, page_bytes=LINE_BYTES, dirty_ways=Cache.WAYS)
 
 
 @dataclass(frozen=True, slots=True)

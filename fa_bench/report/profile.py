@@ -34,7 +34,7 @@ def profile_tables(profile: Profile, lines: int) -> tuple[Table, ...]:
 
 def launch_tables(launch: KernelProfile, source: str, lines: int) -> tuple[Table, ...]:
     """Traffic, instruction mix, what limits it, hot lines, and the SASS if there is a disassembly."""
-    tables = [_traffic(launch), _mix(launch), _facts(launch), _hot_lines(launch, source, lines)]
+    tables = [_traffic(launch), *_caches(launch), _mix(launch), _facts(launch), _hot_lines(launch, source, lines)]
     if launch.sass:
         tables.append(_sass(launch.sass))
     return tuple(tables)
@@ -84,6 +84,35 @@ def _traffic_row(moved: Traffic) -> tuple[str, ...]:
 
 def _per_request(sectors: int, requests: int) -> str:
     return f"{SECTOR_BYTES * sectors / requests:.0f}" if requests else UNKNOWN
+
+
+def _caches(launch: KernelProfile) -> list[Table]:
+    """What L1, L2 and DRAM saw, if that was counted."""
+    if launch.l2_dirty_bytes is None:
+        return []
+    asked = {(moved.tensor, moved.op): moved.sectors for moved in launch.traffic}
+    columns = (
+        Column("tensor"), Column("op"), Column("L1 hit", "right"), Column("L2 requests", "right"),
+        Column("L2", "right"), Column("L2 hit", "right"), Column("DRAM", "right"),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            c.tensor,
+            c.op,
+            _share(c.l1_hit_sectors, asked.get((c.tensor, c.op), 0)) if c.op == "read" else UNKNOWN,
+            format_count(c.l2_requests),
+            format_bytes(c.l2_sectors * SECTOR_BYTES),
+            UNKNOWN if c.op == "write" else _share(c.l2_hit_sectors, c.l2_sectors),
+            format_bytes(c.dram_sectors * SECTOR_BYTES),
+        )
+        for c in launch.caches
+    )
+    note = f"{format_bytes(launch.l2_dirty_bytes)} that were written are still in L2 at the end."
+    return [Table(f"Through the caches of {launch.occupancy.gpu}, emulated", columns, rows, note)]
+
+
+def _share(part: int, whole: int) -> str:
+    return format_percent(part / whole) if whole else UNKNOWN
 
 
 def _mix(launch: KernelProfile) -> Table:

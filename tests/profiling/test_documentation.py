@@ -17,7 +17,7 @@ from fa_bench.cli.app import run
 from fa_bench.profiling.args import FILLS, STORAGE, parse
 from fa_bench.profiling.diff import METRICS
 from fa_bench.profiling.launchfile import read
-from fa_bench.profiling.result import Line, StaticCount, Traffic
+from fa_bench.profiling.result import Cached, Line, StaticCount, Traffic
 from fa_bench.profiling.saved import document
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,5 +142,5 @@ def test_every_field_of_the_document_is_documented() -> None:
     made_document = document(made.profile())
     (launch,) = made_document["launches"]
     known = [*made_document, *launch, *launch["resources"], *launch["occupancy"]]
-    known += [item.name for kind in (Line, Traffic, StaticCount) for item in fields(kind)]
+    known += [item.name for kind in (Line, Traffic, StaticCount, Cached) for item in fields(kind)]
     assert [name for name in known if f"`{name}`" not in table] == []

@@ -11,7 +11,7 @@ from fa_bench.errors import KernelFault, UsageError
 from fa_bench.model import gpus
 from fa_bench.profiling.args import parse
 from fa_bench.profiling.build import KernelFile
-from fa_bench.profiling.result import KernelProfile
+from fa_bench.profiling.result import Cached, KernelProfile
 from fa_bench.profiling.run import Launch, run
 from fa_bench.ptx import PtxError
 
@@ -179,3 +179,24 @@ def test_the_number_of_threads_changes_nothing(kernels: Path) -> None:
     one, two = (run(file, [launch], A100, jobs=jobs) for jobs in (1, 2))
     assert one == two
     assert np.array_equal(one.launches[0].outputs["out"], two.launches[0].outputs["out"])
+
+
+def test_what_the_caches_see(scale_ptx: str) -> None:
+    """Two launches on the same arrays: x comes from DRAM once; y stays in L2, where both launches write it."""
+    parsed = tuple(
+        parse(name, value) for name, value in (("x", "range:f32[64]"), ("y", "out:f32[64]"), ("factor", "f32=2"))
+    )
+    launch = Launch(None, (1, 1, 1), (64, 1, 1), 0, parsed)
+    first, second = run(KernelFile("scale.ptx", scale_ptx), [launch, launch], A100, caches=True).launches
+    assert first.caches == (Cached("x", "read", 0, 2, 8, 0, 8), Cached("y", "write", 0, 2, 8, 0, 0))
+    assert second.caches == (Cached("x", "read", 0, 2, 8, 8, 0), Cached("y", "write", 0, 2, 8, 0, 0))
+    assert (first.l2_dirty_bytes, second.l2_dirty_bytes) == (256, 256)
+    plain = scale(scale_ptx)
+    assert (plain.caches, plain.l2_dirty_bytes) == ((), None)
+    assert first.lines == plain.lines
+
+
+def test_checks_and_caches_are_not_one_run(scale_ptx: str) -> None:
+    launch = Launch(None, (1, 1, 1), (64, 1, 1), 0, ())
+    with pytest.raises(UsageError, match="need a run each"):
+        run(KernelFile("scale.ptx", scale_ptx), [launch], A100, check=True, caches=True)

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from fa_bench.errors import UsageError
+from fa_bench.profiling.result import Cached
 from fa_bench.profiling.saved import SCHEMA, document, load, save, save_outputs
 
 
 def test_what_was_saved_is_what_is_read(tmp_path: Path) -> None:
-    profile = reports.profile(reports.launch(), reports.launch(kernel="second", sass=()))
+    cached = {"caches": (Cached("in", "read", 2, 4, 6, 3, 3),), "l2_dirty_bytes": 256}
+    profile = reports.profile(reports.launch(), reports.launch(kernel="second", sass=(), **cached))
     path = save(profile, str(tmp_path / "deep" / "base"))
     assert path == tmp_path / "deep" / "base.json"
     assert load(str(tmp_path / "deep" / "base")) == load(str(path)) == profile

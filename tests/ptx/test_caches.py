@@ -147,7 +147,14 @@ def _check(trace: list[tuple], l1_bytes: int, l2: L2) -> None:
     st.lists(_ACCESS, max_size=120),
     st.sampled_from([0, 4 * KIB]),
     st.sampled_from(
-        [L2(SET), L2(3 * SET), L2(2 * SET, 2), L2(3 * SET, 1, 64), L2(4 * SET, 2, 64, 128, 8), L2(SET, 1, 32, 512, 2)]
+        [
+            L2.plain(SET),
+            L2.plain(3 * SET),
+            L2(2 * SET, 2),
+            L2.plain(3 * SET, 64),
+            L2(4 * SET, 2, 64, 128, 8),
+            L2(SET, 1, 32, 512, 2),
+        ]
     ),
 )
 def test_random_traces_equal_the_brute_force(trace: list[tuple], l1_bytes: int, l2: L2) -> None:
@@ -155,7 +162,8 @@ def test_random_traces_equal_the_brute_force(trace: list[tuple], l1_bytes: int, 
 
 
 @pytest.mark.parametrize(
-    "l2", [L2(6 * SET), L2(6 * SET, 2), L2(6 * SET, 2, 64), L2(7 * SET, 1, 32, 256, 5), L2(6 * SET, 2, 32, 1024, 8)]
+    "l2",
+    [L2.plain(6 * SET), L2(6 * SET, 2), L2(6 * SET, 2, 64), L2(7 * SET, 1, 32, 256, 5), L2(6 * SET, 2, 32, 1024, 8)],
 )
 def test_long_random_traces_equal_the_brute_force(l2: L2) -> None:
     """20,000 requests for twice as many lines as there are places, so that nearly each one displaces a line."""
@@ -199,7 +207,7 @@ def _lines(system: MemorySystem, lines: range, kind: str, sectors: int = 15, sm:
 
 def test_a_stream_that_fits_is_fetched_once() -> None:
     """16 lines in a cache of 16 lines, three times: 64 sectors from DRAM, 128 of 192 found in L2."""
-    system = _system(L2(SET))
+    system = _system(L2.plain(SET))
     for _ in range(3):
         _lines(system, range(16), "bypass")
     x = system.counters()["X"]
@@ -208,7 +216,7 @@ def test_a_stream_that_fits_is_fetched_once() -> None:
 
 def test_a_stream_that_is_one_line_too_long_is_fetched_each_time() -> None:
     """17 lines in a set of 16 places: each line leaves just before it is wanted again."""
-    system = _system(L2(SET))
+    system = _system(L2.plain(SET))
     for _ in range(3):
         _lines(system, range(17), "bypass")
     assert system.counters()["X"].dram_read_sectors == 3 * 17 * 4
@@ -216,7 +224,7 @@ def test_a_stream_that_is_one_line_too_long_is_fetched_each_time() -> None:
 
 def test_written_lines_stay_until_they_have_to_leave() -> None:
     """20 lines written into 16 places: the first 4 (16 sectors) go to DRAM, 64 sectors are there at the end."""
-    system = _system(L2(SET))
+    system = _system(L2.plain(SET))
     _lines(system, range(20), "write")
     assert system.counters()["X"].dram_write_sectors == 16
     assert system.counters()["X"].dram_read_sectors == 0
@@ -225,7 +233,7 @@ def test_written_lines_stay_until_they_have_to_leave() -> None:
 
 def test_a_set_keeps_as_many_dirty_lines_as_it_may() -> None:
     """10 lines written, of which 8 may be dirty: the first two are written back, and are still there to be read."""
-    system = _system(L2(SET, dirty_ways=8))
+    system = _system(L2(SET, page_bytes=128))
     _lines(system, range(10), "write")
     assert system.counters()["X"].dram_write_sectors == 8
     assert system.dirty_sectors() == {"X": 32}
@@ -234,11 +242,11 @@ def test_a_set_keeps_as_many_dirty_lines_as_it_may() -> None:
 
 
 def test_dirty_lines_of_a_dram_page_are_written_together() -> None:
-    """The first line has to leave; lines 0 to 7 share a page of 1 KiB: 8 lines are written and 7 of them are still there.
+    """The first line has to leave; lines 0 to 7 share a page of 1 KiB: 8 lines are written, and 7 of them are there still.
 
     Lines 8 to 15 and the new one stay dirty: 36 sectors.
     """
-    system = _system(L2(SET, page_bytes=1024))
+    system = _system(L2(SET, dirty_ways=16))
     _lines(system, range(17), "write")
     assert system.counters()["X"].dram_write_sectors == 32
     assert system.dirty_sectors() == {"X": 36}
@@ -249,7 +257,7 @@ def test_dirty_lines_of_a_dram_page_are_written_together() -> None:
 def test_dram_gives_pairs_where_it_is_asked_to() -> None:
     """Sector 2 alone: one sector, or two and then nothing for its neighbour, sector 3."""
     for fetch_bytes, first, second in ((32, 1, 2), (64, 2, 2)):
-        system = _system(L2(SET, 1, fetch_bytes))
+        system = _system(L2.plain(SET, fetch_bytes))
         system.access("X", line=0, sectors=0b0100, kind="bypass", sm=0)
         assert system.counters()["X"].dram_read_sectors == first
         system.access("X", line=0, sectors=0b1000, kind="bypass", sm=0)
@@ -257,7 +265,7 @@ def test_dram_gives_pairs_where_it_is_asked_to() -> None:
 
 
 def test_l1_belongs_to_its_sm_and_cg_passes_it_by() -> None:
-    system = _system(L2(SET))
+    system = _system(L2.plain(SET))
     system.access("X", line=0, sectors=15, kind="read", sm=0)
     system.access("X", line=0, sectors=15, kind="read", sm=1)  # another SM: not in its L1
     system.access("X", line=0, sectors=15, kind="bypass", sm=0)  # L1 has it, but is not asked
@@ -268,7 +276,7 @@ def test_l1_belongs_to_its_sm_and_cg_passes_it_by() -> None:
 
 
 def test_a_launch_starts_with_an_empty_l1_and_the_l2_of_the_one_before() -> None:
-    system = _system(L2(SET))
+    system = _system(L2.plain(SET))
     system.access("X", line=0, sectors=15, kind="read", sm=0)
     system.begin({"X": 0}, ["X"], SET)
     system.access("X", line=0, sectors=15, kind="read", sm=0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import made_profiles as made
 import pytest
 
-from fa_bench.profiling.result import Line, Resources, StaticCount, Traffic
+from fa_bench.profiling.result import Cached, Line, Resources, StaticCount, Traffic
 from fa_bench.report.profile import CLASSES, difference, extents, launch_tables, line_rows, profile_tables, shortened
 
 
@@ -24,6 +24,18 @@ def test_what_is_not_known_or_did_not_happen() -> None:
     table = launch_tables(made.launch(traffic=rows), "k.cu", 10)[0]
     assert table.rows[0][1:] == ("-", "write", "1", "1", "32 B", "32", "-", "0.500×")
     assert table.rows[1][6:8] == ("-", "-")
+
+
+def test_what_caches_answer() -> None:
+    """Of 8 sectors read, 2 were in L1, 6 went to L2, which had 3 of them."""
+    caches = (Cached("in", "read", 2, 4, 6, 3, 3), Cached("out", "write", 0, 2, 8, 0, 0))
+    table = launch_tables(made.launch(caches=caches, l2_dirty_bytes=256), "k.cu", 10)[1]
+    assert table.title == "Through the caches of a100-sxm-80, emulated"
+    assert table.rows == (
+        ("in", "read", "25.0 %", "4", "192 B", "50.0 %", "96 B"),
+        ("out", "write", "-", "2", "256 B", "-", "0 B"),
+    )
+    assert table.note == "256 B that were written are still in L2 at the end."
 
 
 def test_the_instruction_mix() -> None:
