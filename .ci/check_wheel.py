@@ -57,6 +57,9 @@ def main() -> None:
     fa_bench(*quick, "shipped", FA_BENCH_HIDE_NVRTC="1")
     check_rows(Path("shipped"))
 
+    fa_bench("trace", "--bug", "missing-rescale", "--html", "trace.html", FA_BENCH_HIDE_NVRTC="1")
+    assert "</html>" in Path("trace.html").read_text(encoding="utf-8")
+
     Path("k.cu").write_text("__global__ void k(float* x) { x[threadIdx.x] += 1; }\n", encoding="utf-8")
     fa_bench("profile", "k.cu", "--grid", "1", "--arg", "x=f32[128]", "--save", "kept")
     fa_bench("diff", "kept", "kept", "--fail-on", "bytes:0,registers:0,instructions:0")

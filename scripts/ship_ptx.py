@@ -3,7 +3,8 @@
     python scripts/ship_ptx.py            compile what is new or has changed, and write the archive
     python scripts/ship_ptx.py --check    exit with 1 if the archive is not what the kernels' sources ask for
 
-Run it after a change in kernels/ or in a default tile. It needs NVRTC; --check does not.
+Run it after a change in kernels/, in what a trace changes of them (fa_bench/tracing/), or in a default tile. It needs
+NVRTC; --check does not.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Final
 
 from fa_bench import algorithms, nvrtc, shipped
@@ -19,6 +21,8 @@ from fa_bench.cases import DTYPES, AttentionShape, Case, DType, Tile
 from fa_bench.compiler import CompiledKernel, compile_kernel, kernels_dir
 from fa_bench.errors import FaBenchError
 from fa_bench.model import gpus
+from fa_bench.tracing.patches import bugs, changed_kernels
+from fa_bench.tracing.run import make_case, traced_program
 from fa_bench.units import format_bytes
 
 #: The target of every command that names no GPU.
@@ -58,10 +62,19 @@ def _tiled(impl: str, dtype: DType, shape: AttentionShape, tile: Tile | None) ->
         yield case
 
 
+def traced() -> Iterator[KernelSpec]:
+    """What ``fa-bench trace`` runs, and what it runs with each ``--bug``, where nothing else is asked for."""
+    for impl, bug in itertools.product(algorithms.names(), (None, *bugs().values())):
+        shape = AttentionShape(1, 1, 1, 256, 256, 64, bug is not None and bug.causal)
+        case = make_case(impl, shape, "fp16", None, bug, GPU)
+        for found in (None, bug):
+            yield from (launch.kernel for launch in traced_program(case, found).launches)
+
+
 def kernels() -> tuple[KernelSpec, ...]:
-    """The different kernels of all cases."""
+    """The different kernels of all cases and traces."""
     launches = (launch for case in cases() for launch in algorithms.get(case.impl).program(case).launches)
-    return tuple(dict.fromkeys(launch.kernel for launch in launches))
+    return tuple(dict.fromkeys([*(launch.kernel for launch in launches), *traced()]))
 
 
 def stale(specs: Iterable[KernelSpec]) -> list[str]:
@@ -69,29 +82,30 @@ def stale(specs: Iterable[KernelSpec]) -> list[str]:
     index = shipped.index()
     held = {} if index is None else dict(index.contents)
     found = []
-    for spec in specs:
-        name = shipped.variant(spec, GPU.sm)
-        made_of = held.pop(name, None)
-        if made_of is None:
-            found.append(f"{name} is not shipped")
-        elif made_of != shipped.content(spec, kernels_dir()):
-            found.append(f"{name} is of an older source")
+    with changed_kernels(kernels_dir()) as folder:
+        for spec in specs:
+            name = shipped.variant(spec, GPU.sm)
+            made_of = held.pop(name, None)
+            if made_of is None:
+                found.append(f"{name} is not shipped")
+            elif made_of != shipped.content(spec, folder):
+                found.append(f"{name} is of an older source")
     return [*found, *(f"{name} is in vain" for name in held)]
 
 
 def build(specs: Iterable[KernelSpec]) -> bytes:
     """Compile and pack."""
     version = nvrtc.load().version
-    folder = kernels_dir()
     packed = []
-    for spec in specs:
-        kernel = _compiled(spec, version)
-        packed.append((spec, GPU.sm, shipped.content(spec, folder), kernel))
+    with changed_kernels(kernels_dir()) as folder:
+        for spec in specs:
+            kernel = _compiled(spec, version, folder)
+            packed.append((spec, GPU.sm, shipped.content(spec, folder), kernel))
     return shipped.pack(packed)
 
 
-def _compiled(spec: KernelSpec, version: str) -> shipped.ShippedKernel:
-    kernel: CompiledKernel = compile_kernel(spec, GPU.sm)
+def _compiled(spec: KernelSpec, version: str, folder: Path) -> shipped.ShippedKernel:
+    kernel: CompiledKernel = compile_kernel(spec, GPU.sm, folder=folder)
     assert kernel.registers is not None and kernel.static_smem_bytes is not None and kernel.spill_bytes is not None
     return shipped.ShippedKernel(kernel.ptx, kernel.registers, kernel.static_smem_bytes, kernel.spill_bytes, version)
 

@@ -119,6 +119,8 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
                 *("fa_bench.records", "fa_bench.sweep.plan", "fa_bench.cases", "fa_bench.units"),
                 *("fa_bench.model.bounds", "fa_bench.model.gpus"),
                 *("fa_bench.profiling.result", "fa_bench.profiling.diff"),
+                "fa_bench.validation.result",
+                *("fa_bench.tracing.result", "fa_bench.algorithms.base"),
             ),
         ),
         # Of a backend its protocol and what it gives back; never one of them by name.
@@ -131,6 +133,19 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
             ),
         ),
         ("fa_bench.measure", ()),
+        # A backend is handed to it; it knows cases, formulas and the GPUs.
+        (
+            "fa_bench.validation",
+            (*FORMULAS, *("fa_bench.backends.base", "fa_bench.cases", "fa_bench.errors", "fa_bench.units")),
+        ),
+        # The emulator and the formulas meet here once more; nothing of sweeps and records.
+        (
+            "fa_bench.tracing",
+            (
+                *("fa_bench.ptx", "fa_bench.algorithms", "fa_bench.model.gpu", "fa_bench.cases", "fa_bench.reference"),
+                *("fa_bench.compiler", "fa_bench.errors", "fa_bench.backends.base", "fa_bench.backends.programs"),
+            ),
+        ),
         # What a kernel and the emulator are; nothing of cases, algorithms, sweeps or tables.
         (
             "fa_bench.profiling",
@@ -225,7 +240,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         ("configs", "*.toml", "fa_bench/_configs", 5),
         ("fa_bench/model/gpus", "*.toml", "fa_bench/model/gpus", 15),
         ("fa_bench/ptx/ir", "*.ll", "fa_bench/ptx/ir", 4),
+        ("fa_bench/data", "*.csv", "fa_bench/data", 1),
         ("fa_bench/_shipped", "*.zip", "fa_bench/_shipped", 1),
+        ("fa_bench/tracing", "*.*", "fa_bench/tracing", 8),
+        ("fa_bench/report/web", "*.*", "fa_bench/report/web", 6),
         ("fa_bench", "*.py", "fa_bench", 80),
     ],
 )
@@ -242,7 +260,7 @@ def test_nothing_else_travels_in_the_wheel(wheel: set[str]) -> None:
     assert {name.split("/")[0] for name in wheel} == {"fa_bench", info}
     assert f"{info}/licenses/LICENSE" in wheel
     suffixes = {Path(name).suffix for name in wheel if name.startswith("fa_bench/")}
-    assert suffixes <= {".py", ".cu", ".cuh", ".toml", ".ll", ".md", ".zip"}
+    assert suffixes <= {".py", ".cu", ".cuh", ".toml", ".ll", ".md", ".zip", ".csv", ".html", ".css", ".js"}
 
 
 # --- the Makefile ----------------------------------------------------------------------------------------------------

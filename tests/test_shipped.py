@@ -19,6 +19,7 @@ from fa_bench.compiler import compile_kernel, kernels_dir, nvrtc_available, ptx_
 from fa_bench.errors import DeviceUnavailable
 from fa_bench.shipped import ShippedKernel
 from fa_bench.sweep.plan import plan
+from fa_bench.tracing.patches import changed_kernels
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -103,8 +104,14 @@ def test_a_changed_source_makes_its_kernels_stale(tmp_path: Path, monkeypatch: p
     softmax = tmp_path / "common" / "softmax.cuh"
     softmax.write_text(softmax.read_text() + "\n// changed\n")
     stale = SCRIPT.stale(SPECS)
-    users = {spec.source for spec in SPECS if softmax in shipped.closure(tmp_path / spec.source)}
-    assert {"flash2/flash2_fwd.cu", "standard/softmax.cu"} <= users
+    with changed_kernels(tmp_path) as folder:
+        users = {
+            spec.source
+            for spec in SPECS
+            if any(path.name == softmax.name for path in shipped.closure(folder / spec.source))
+        }
+    # A traced kernel changes with the one that it is made of.
+    assert {"flash2/flash2_fwd.cu", "standard/softmax.cu", "traced/flash2/flash2_fwd.cu"} <= users
     assert "standard/pv.cu" not in users
     assert len(stale) == sum(spec.source in users for spec in SPECS)
     assert all(line.endswith("is of an older source") for line in stale)
@@ -123,15 +130,16 @@ def test_a_shipped_kernel_is_what_the_compiler_makes() -> None:
     assert index is not None
     if index.nvrtc_version != nvrtc.load().version:
         pytest.skip(f"the archive is by NVRTC {index.nvrtc_version}")
-    for spec in (SPECS[0], SPECS[-1]):
-        found, compiled = shipped.find(spec, "sm_80", kernels_dir()), compile_kernel(spec, "sm_80")
-        assert found == ShippedKernel(
-            compiled.ptx,
-            compiled.registers or 0,
-            compiled.static_smem_bytes or 0,
-            compiled.spill_bytes or 0,
-            compiled.nvrtc_version,
-        )
+    with changed_kernels() as folder:
+        for spec in (SPECS[0], SPECS[-1]):
+            compiled = compile_kernel(spec, "sm_80", folder=folder)
+            assert shipped.find(spec, "sm_80", folder) == ShippedKernel(
+                compiled.ptx,
+                compiled.registers or 0,
+                compiled.static_smem_bytes or 0,
+                compiled.spill_bytes or 0,
+                compiled.nvrtc_version,
+            )
 
 
 # --- packing ---------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Nothing heavy is imported here or at the top of a command's module, so that ``--
 
 from __future__ import annotations
 
+import errno
 import inspect
 import sys
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ from fa_bench.cli.kernels import kernels
 from fa_bench.cli.options import AxesCommand
 from fa_bench.cli.profile import profile
 from fa_bench.cli.sweep import sweep
+from fa_bench.cli.trace import trace
+from fa_bench.cli.validate import validate
 from fa_bench.errors import FaBenchError, UsageError, nearest
 
 INTERRUPTED: Final = 130
@@ -86,6 +89,8 @@ _COMMANDS: Final[tuple[tuple[Callable[..., int | None], type[TyperCommand]], ...
     (check, AxesCommand),
     (profile, TyperCommand),
     (diff, TyperCommand),
+    (validate, TyperCommand),
+    (trace, TyperCommand),
     (gpus, TyperCommand),
     (kernels, TyperCommand),
     (doctor, TyperCommand),
@@ -114,6 +119,11 @@ def run(argv: Sequence[str] | None = None) -> int:
         return UsageError.exit_code
     except (KeyboardInterrupt, typer.Abort):  # by version, typer turns the first into the second or into a code
         return INTERRUPTED
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        output.print_error("No space is left on the device that is written to.", "")
+        return FaBenchError.exit_code
     return int(result or 0)
 
 

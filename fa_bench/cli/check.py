@@ -14,6 +14,7 @@ import typer
 from fa_bench.cli.options import (
     BlockOption,
     CausalOption,
+    CheckOption,
     FormatOption,
     GpuOption,
     JobsOption,
@@ -116,6 +117,7 @@ def check(
         typer.Option("--device", help="Where to run: auto, cuda or emulator.", metavar="NAME", rich_help_panel="Run"),
     ] = "auto",
     gpu: GpuOption = None,
+    checks: CheckOption = False,
     jobs: JobsOption = None,
     fmt: FormatOption = Format.TABLE,
     quiet: QuietOption = False,
@@ -131,7 +133,7 @@ def check(
 
     output = Output(fmt, quiet)
     pairs = _pairs(seq or DEFAULT_AXES["seq"])
-    with opened(device, jobs=jobs, kernels_only=True, all_slices=True) as backends:
+    with opened(device, jobs=jobs, kernels_only=True, all_slices=True, checks=checks) as backends:
         if backends[0].name == "emulator" and (note := shipped_only()):
             output.say(note)
         target, planned = _plan(ctx.params, pairs, backends, gpu)

@@ -62,6 +62,8 @@ def opened(
     names = [name for name in backends.resolve_device(device) if name != "host" or not kernels_only]
     if not names:
         raise DeviceUnavailable(missing_emulator() or "Nothing here runs our kernels.", hint="See fa-bench doctor.")
+    if kind == "full" and "emulator" not in names:
+        raise UsageError("--counters full needs the emulator.", hint="Add --device emulator.")
     with ExitStack() as stack:
         yield [
             stack.enter_context(

@@ -221,6 +221,8 @@ JobsOption = Annotated[
         show_default="all cores",
     ),
 ]
+
+
 def _folder(text: str) -> Path:
     if not text.strip():
         raise typer.BadParameter("A folder has a name.")

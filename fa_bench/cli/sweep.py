@@ -10,6 +10,7 @@ from fa_bench.cli.options import (
     BatchOption,
     BlockOption,
     CausalOption,
+    CheckOption,
     ConfigOption,
     CountersOption,
     DeviceOption,
@@ -58,6 +59,7 @@ def sweep(
     device: DeviceOption = "auto",
     gpu: GpuOption = None,
     counters: CountersOption = "global",
+    check: CheckOption = False,
     out: OutOption = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out, or with the newest unfinished one.")
@@ -85,7 +87,7 @@ def sweep(
 
     output = Output(fmt, quiet)
     request = sweep_request(merge_axes(ctx.params, config), device, gpu)
-    with opened(device, jobs=jobs, counters=counters) as backends:
+    with opened(device, jobs=jobs, counters=counters, checks=check) as backends:
         if device == "auto" and [backend.name for backend in backends] == ["host"]:
             output.say(f"Our kernels are left out: {missing_emulator()}")
         if any(backend.name == "emulator" for backend in backends) and (note := shipped_only()):

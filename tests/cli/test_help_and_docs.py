@@ -18,7 +18,8 @@ DOCS = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encod
 EXAMPLES = re.findall(r"^\$ fa-bench (.*)$", DOCS, flags=re.MULTILINE)
 #: They compile kernels, which takes NVRTC and a second or two each.
 #: The examples of profile and diff run with those of docs/profile.md.
-COMPILING = ("kernels", "doctor", "profile", "diff")
+#: trace runs in test_trace.py, validate in test_validate.py.
+COMPILING = ("kernels", "doctor", "profile", "diff", "trace", "validate")
 
 GROUP: Any = get_command(app)
 COMMANDS: dict[str, Any] = GROUP.commands
@@ -31,7 +32,7 @@ def section(command: str) -> str:
 
 def test_the_commands() -> None:
     assert set(COMMANDS) == {
-        *("sweep", "io-model", "check", "profile", "diff", "gpus", "kernels", "doctor", "cache"),
+        *("sweep", "io-model", "check", "profile", "diff", "trace", "validate", "gpus", "kernels", "doctor", "cache"),
     }
 
 

@@ -306,3 +306,10 @@ main()
     assert done.returncode == 130, done.stderr
     assert "Traceback" not in done.stderr
     assert [row["status"] for row in records(tmp_path / "run")] == ["ok", "interrupted"]
+
+
+def test_full_counters_need_the_emulator(cli: Callable, fakes: Callable, host: Callable) -> None:
+    fakes(host())
+    ran = cli("sweep", "--seq", "64", "--device", "host", "--counters", "full")
+    assert ran.code == 2
+    assert "--counters full needs the emulator." in ran.err

@@ -12,8 +12,8 @@ import pytest
 from fa_bench import ptx
 from fa_bench.errors import KernelFault
 
-#: What every program begins with. %r0 thread, %r1 warp, %r2 four bytes per thread, %r3 the same of the next warp (of two),
-#: %r4 lane, %r8 CTA; %rd0 = X (an input), %rd1 = Y (holds data), %rd2 = O (an output), %rd3 = W (a workspace), each of
+#: What every program begins with. %r0 thread, %r1 warp, %r2 four bytes per thread, %r3 the same of the other warp (of
+#: two), %r4 lane, %r8 CTA; %rd0 = X (an input), %rd1 = Y (holds data), %rd2 = O (an output), %rd3 = W (a workspace), each of
 #: 4096 bytes; %rd4 to %rd7: four bytes per thread into them.
 PROLOGUE = """\
 mov.u32 %r0, %tid.x;
@@ -48,7 +48,8 @@ class Launcher:
         """The PTX file."""
         return (
             f".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k({PARAMS})\n{{\n"
-            f".reg .b32 %r<32>;\n.reg .b64 %rd<32>;\n.reg .pred %p<8>;\n{self.declarations}\n{PROLOGUE}{body}\nret;\n}}\n"
+            f".reg .b32 %r<32>;\n.reg .b64 %rd<32>;\n.reg .pred %p<8>;\n{self.declarations}\n{PROLOGUE}{body}\n"
+            f"ret;\n}}\n"
         )
 
     def finding(self, body: str, where: Callable[[int], str] | None = None) -> str:

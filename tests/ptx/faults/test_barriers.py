@@ -11,7 +11,8 @@ BRANCH = "setp.eq.u32 %p0, %r1, 1;\n@%p0 bra SECOND;\n"
     [
         # Two pairs of warps, a barrier each: the partner's data are ordered, the other pair's aren't.
         (
-            "shr.u32 %r5, %r1, 1;\nadd.u32 %r5, %r5, 1;\nmov.u32 %r6, 64;\nst.shared.u32 [%r2], %r0;\nbar.sync %r5, %r6;\n"
+            "shr.u32 %r5, %r1, 1;\nadd.u32 %r5, %r5, 1;\nmov.u32 %r6, 64;\nst.shared.u32 [%r2], %r0;\n"
+            "bar.sync %r5, %r6;\n"
             "- xor.b32 %r7, %r2, 256;\n+ xor.b32 %r7, %r2, 128;\nld.shared.u32 %r9, [%r7];",
             128,
         ),
@@ -31,7 +32,8 @@ BRANCH = "setp.eq.u32 %p0, %r1, 1;\n@%p0 bra SECOND;\n"
         ),
         # A barrier of the wrong number orders nothing.
         (
-            BRANCH + "st.shared.u32 [%r2], %r0;\nbar.arrive 1, 64;\nbar.arrive 2, 64;\nbra END;\nSECOND:\nbar.arrive 1, 64;\n"
+            BRANCH
+            + "st.shared.u32 [%r2], %r0;\nbar.arrive 1, 64;\nbar.arrive 2, 64;\nbra END;\nSECOND:\nbar.arrive 1, 64;\n"
             "+ bar.sync 2, 64;\nld.shared.u32 %r9, [%r3];\nEND:",
             64,
         ),
@@ -75,7 +77,10 @@ def test_mbarriers(pair, marks):
 
 
 def test_an_mbarrier_that_nobody_initialised(pair):
-    body = "mov.u32 %r5, 33;\n+ @%p0 mbarrier.init.shared.b64 [0], %r5;\nbar.sync 0;\nmbarrier.arrive.shared.b64 %rd9, [0];"
+    body = (
+        "mov.u32 %r5, 33;\n+ @%p0 mbarrier.init.shared.b64 [0], %r5;\nbar.sync 0;\n"
+        "mbarrier.arrive.shared.b64 %rd9, [0];"
+    )
     pair(
         "setp.eq.u32 %p0, %r0, 0;\n" + body.replace("mbarrier.arrive", "@%p0 mbarrier.arrive"),
         "never written",
@@ -88,7 +93,8 @@ def test_an_mbarrier_that_nobody_initialised(pair):
 def test_thread_counts_differ(pair, other):
     """Of three warps two meet at barrier 1 for 64 threads; one of them says something else."""
     body = (
-        "setp.eq.u32 %p0, %r1, 2;\n@%p0 bra END;\nsetp.eq.u32 %p0, %r1, 1;\n@%p0 bra SECOND;\nbar.sync 1, 64;\nbra END;\n"
+        "setp.eq.u32 %p0, %r1, 2;\n@%p0 bra END;\nsetp.eq.u32 %p0, %r1, 1;\n@%p0 bra SECOND;\nbar.sync 1, 64;\n"
+        "bra END;\n"
         f"SECOND:\n- {other};\n+ bar.sync 1, 64;\nEND:"
     )
     pair(body, "different thread counts", "warp 1: '", "barrier 1", r"expect(s)? 64\b", block=96)

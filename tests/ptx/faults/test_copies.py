@@ -1,4 +1,4 @@
-"""Asynchronous copies: their data are there when the warp that issued them has waited, and for others behind a barrier."""
+"""Asynchronous copies: their data are there when their warp has waited, and for others behind a barrier."""
 
 import pytest
 
@@ -34,7 +34,10 @@ RACE = "no barrier orders the two"
         # Stored into while the copy may still arrive.
         (COPY + COMMIT + "+ cp.async.wait_group 0;\nst.shared.u32 [%r5+4], %r0;", [IN_FLIGHT, "writes 4 bytes"]),
         # Copied to twice.
-        (COPY + COMMIT + "+ cp.async.wait_group 0;\ncp.async.cg.shared.global [%r5], [%rd9], 16;", [IN_FLIGHT, "copies"]),
+        (
+            COPY + COMMIT + "+ cp.async.wait_group 0;\ncp.async.cg.shared.global [%r5], [%rd9], 16;",
+            [IN_FLIGHT, "copies"],
+        ),
         # The next tile is copied over data that the other warp may still read.
         (
             COPY + COMMIT + WAIT + "bar.sync 0;\n" + OTHER + "\n+ bar.sync 0;\n"

@@ -79,7 +79,11 @@ COUNT = "atom.global.add.u32 %r9, [%rd1], 1;"
     [
         {"fence": "+ membar.gl;\n"},
         {"fence": "+ fence.acq_rel.gpu;\n"},
-        {"count": "- atom.relaxed.gpu.global.add.u32 %r9, [%rd1], 1;\n+ atom.acq_rel.gpu.global.add.u32 %r9, [%rd1], 1;"},
+        {
+            "count": (
+                "- atom.relaxed.gpu.global.add.u32 %r9, [%rd1], 1;\n+ atom.acq_rel.gpu.global.add.u32 %r9, [%rd1], 1;"
+            )
+        },
         # Written behind the fence: not released.
         {"fence": "membar.gl;\n- st.global.u32 [%rd9], %r0;\n"},
         # A fence for the CTA only.
@@ -99,7 +103,8 @@ def test_the_last_cta_may_reset_the_counter(pair):
 def test_release_and_acquire(pair):
     """CTA 0 sends a word by st.release; CTA 1 has it after ld.acquire of the flag, not after a plain load of another."""
     body = (
-        "setp.eq.u32 %p0, %r8, 1;\n@%p0 bra SECOND;\nst.global.u32 [%rd7], %r0;\nbar.sync 0;\nsetp.eq.u32 %p1, %r0, 0;\n"
+        "setp.eq.u32 %p0, %r8, 1;\n@%p0 bra SECOND;\nst.global.u32 [%rd7], %r0;\nbar.sync 0;\n"
+        "setp.eq.u32 %p1, %r0, 0;\n"
         "@%p1 st.release.gpu.global.u32 [%rd1], %r0;\nbra END;\nSECOND:\n- ld.global.u32 %r9, [%rd1+4];\n"
         "+ ld.acquire.gpu.global.u32 %r9, [%rd1];\nld.global.u32 %r9, [%rd7];\nEND:"
     )

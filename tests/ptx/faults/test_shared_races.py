@@ -32,7 +32,8 @@ RACE = "no barrier orders the two"
         ),
         # Written again while the other warp may still read the first value.
         (
-            "st.shared.u32 [%r2], %r0;\nbar.sync 0;\nld.shared.u32 %r9, [%r3];\n+ bar.sync 0;\nst.shared.u32 [%r2], %r9;",
+            "st.shared.u32 [%r2], %r0;\nbar.sync 0;\nld.shared.u32 %r9, [%r3];\n+ bar.sync 0;\n"
+            "st.shared.u32 [%r2], %r9;",
             ["'ld.shared.u32 %r9", "'st.shared.u32 .%r2., %r9"],
         ),
         # In a loop the barrier at its end is missing: a race between iterations.
@@ -58,7 +59,7 @@ def test_words(pair, body, parts):
     pair(body, RACE, *parts)
 
 
-#: What one warp writes and the other one reads: bytes to the other warp's place, then the store and the load of %r5 and %r6.
+#: What one warp writes and the other one reads: bytes to the other warp's place, the store to %r5, the load from %r6.
 WIDTHS = {
     "bytes": (32, "st.shared.u8 [%r5], %r0;", "ld.shared.u8 %r9, [%r6];"),
     "halves": (64, "st.shared.u16 [%r5], %r0;", "ld.shared.u16 %r9, [%r6];"),
@@ -95,9 +96,7 @@ def test_widths(pair, name, block):
     step = distance // 32
     # Eight lanes of each warp load, so that they read what is there.
     guard = "" if "matrix" in name else "setp.lt.u32 %p0, %r4, 8;\n@%p0 "
-    body = (
-        f"mul.lo.u32 %r5, %r0, {step};\nxor.b32 %r6, %r5, {distance};\n{store}\n+ bar.sync 0;\n{guard}{load}"
-    )
+    body = f"mul.lo.u32 %r5, %r0, {step};\nxor.b32 %r6, %r5, {distance};\n{store}\n+ bar.sync 0;\n{guard}{load}"
     pair(body, RACE, r"warp 1, lane \d", r"of warp 0, lane \d", block=block)
 
 
@@ -105,10 +104,12 @@ def test_widths(pair, name, block):
     "body",
     [
         # A generic address of shared memory.
-        "cvta.shared.u64 %rd8, 0;\ncvt.u64.u32 %rd9, %r2;\nadd.u64 %rd9, %rd9, %rd8;\nst.u32 [%rd9], %r0;\n+ bar.sync 0;\n"
+        "cvta.shared.u64 %rd8, 0;\ncvt.u64.u32 %rd9, %r2;\nadd.u64 %rd9, %rd9, %rd8;\nst.u32 [%rd9], %r0;\n"
+        "+ bar.sync 0;\n"
         "ld.shared.u32 %r9, [%r3];",
         # Atomic operations don't race with each other, but with a plain read.
-        "setp.eq.u32 %p0, %r0, 0;\n@%p0 st.shared.u32 [0], %r0;\nbar.sync 0;\nred.shared.add.u32 [0], 1;\n+ bar.sync 0;\n"
+        "setp.eq.u32 %p0, %r0, 0;\n@%p0 st.shared.u32 [0], %r0;\nbar.sync 0;\nred.shared.add.u32 [0], 1;\n"
+        "+ bar.sync 0;\n"
         "ld.shared.u32 %r9, [0];",
         # A plain store among atomic operations.
         "setp.eq.u32 %p0, %r0, 0;\n@%p0 st.shared.u32 [0], %r0;\nbar.sync 0;\n- st.shared.u32 [0], %r1;\n"
@@ -140,8 +141,7 @@ def test_kinds_of_access(pair, body):
         ("- shr.u32 %r5, %r0, 1;\n+ mov.u32 %r5, %r0;\nshl.b32 %r5, %r5, 2;\nst.shared.u32 [%r5], %r0;", 20),
         # Rows of a matrix on top of each other.
         (
-            "shl.b32 %r5, %r0, 4;\n- and.b32 %r5, %r5, 15;\n"
-            "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r5], {%r0};",
+            "shl.b32 %r5, %r0, 4;\n- and.b32 %r5, %r5, 15;\nstmatrix.sync.aligned.m8n8.x1.shared.b16 [%r5], {%r0};",
             32,
         ),
     ],

@@ -16,7 +16,8 @@ NEVER = "never written"
         ),
         # One lane's word is missing.
         (
-            "- setp.ne.u32 %p0, %r4, 9;\n+ setp.ne.u32 %p0, %r4, 99;\n@%p0 st.shared.u32 [%r2], %r0;\nbar.warp.sync -1;\n"
+            "- setp.ne.u32 %p0, %r4, 9;\n+ setp.ne.u32 %p0, %r4, 99;\n@%p0 st.shared.u32 [%r2], %r0;\n"
+            "bar.warp.sync -1;\n"
             "ld.shared.u32 %r9, [%r2];",
             ["lane 9: 'ld", "shared offset 36,"],
         ),
@@ -58,7 +59,8 @@ def test_shared_memory(pair, body, parts):
 def test_shared_memory_is_empty_for_each_cta(pair):
     """CTA 0 writes, CTA 1 does not: what it finds is not the other one's."""
     body = (
-        "- setp.eq.u32 %p0, %r8, 0;\n+ setp.lt.u32 %p0, %r8, 2;\n@%p0 st.shared.u32 [%r2], %r0;\nld.shared.u32 %r9, [%r2];"
+        "- setp.eq.u32 %p0, %r8, 0;\n+ setp.lt.u32 %p0, %r8, 2;\n@%p0 st.shared.u32 [%r2], %r0;\n"
+        "ld.shared.u32 %r9, [%r2];"
     )
     pair(body, NEVER, r"CTA \(1, 0, 0\), warp 0, lane 0", block=32, grid=2)
 
@@ -73,7 +75,8 @@ LOCAL = ".local .align 16 .b8 buf[64];"
         ("st.local.u32 [buf], %r0;\n- ld.local.u32 %r9, [buf+4];\n+ ld.local.u32 %r9, [buf];", ["offset 4 of"]),
         # Lane 5 skips its store; other lanes' memory is their own.
         (
-            "- setp.ne.u32 %p0, %r4, 5;\n+ setp.ne.u32 %p0, %r4, 55;\n@%p0 st.local.u32 [buf], %r0;\nld.local.u32 %r9, [buf];",
+            "- setp.ne.u32 %p0, %r4, 5;\n+ setp.ne.u32 %p0, %r4, 55;\n@%p0 st.local.u32 [buf], %r0;\n"
+            "ld.local.u32 %r9, [buf];",
             ["lane 5"],
         ),
         (
@@ -123,7 +126,8 @@ def test_local_memory(pair, body, parts):
         ("+ st.global.u32 [%rd3+8], %r8;\natom.global.add.u32 %r9, [%rd3+8], 1;", [r"updates 4 bytes at .*\(W \+ 8\)"]),
         # A copy reads its source.
         (
-            "mad.wide.u32 %rd9, %r0, 16, %rd3;\nshl.b32 %r5, %r0, 4;\n+ st.global.v4.u32 [%rd9], {%r0, %r0, %r0, %r0};\n"
+            "mad.wide.u32 %rd9, %r0, 16, %rd3;\nshl.b32 %r5, %r0, 4;\n"
+            "+ st.global.v4.u32 [%rd9], {%r0, %r0, %r0, %r0};\n"
             "cp.async.cg.shared.global [%r5], [%rd9], 16;",
             ["'cp.async.* reads 16 bytes", r"\(W \+ 0\)"],
         ),

@@ -1,0 +1,133 @@
+"""``fa-bench validate``: formats, exit codes, and what it says. What is counted is tested in tests/validation."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from fa_bench import algorithms, backends
+from fa_bench.algorithms.base import TensorBytes
+from fa_bench.backends.base import BackendName, Counts, RunResult
+from fa_bench.cases import Case
+from fa_bench.model.gpu import Gpu
+
+
+@dataclass
+class FullBackend:
+    """Counts what the algorithm's formula says at every level, and ``extra_bytes`` more global reads."""
+
+    extra_bytes: int = 0
+    name: BackendName = "emulator"
+    device: str = "a test"
+    closed: bool = False
+
+    def implementations(self) -> Sequence[str]:
+        return algorithms.names()
+
+    def free_memory_bytes(self) -> int | None:
+        return None
+
+    def required_bytes(self, case: Case) -> int:
+        return 0
+
+    def run(self, case: Case, gpu: Gpu) -> RunResult:
+        first, *others = asked = list(algorithms.get(case.impl).traffic(case))
+        more = [TensorBytes(first.kernel, first.tensor, first.op, first.bytes + self.extra_bytes), *others]
+        return RunResult(counts=Counts({"global": more, "l2": asked, "dram": asked}))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[FullBackend], dict[str, object]]:
+    """Let this backend stand for the emulator; what it was opened with is in the dictionary."""
+
+    def use(backend: FullBackend) -> dict[str, object]:
+        asked: dict[str, object] = {}
+
+        def open_backend(name: str, **options: object) -> FullBackend:
+            asked.update(options, name=name)
+            return backend
+
+        monkeypatch.setattr(backends, "resolve_device", lambda device: (device,))
+        monkeypatch.setattr(backends, "why_not", lambda name: None)
+        monkeypatch.setattr(backends, "open_backend", open_backend)
+        return asked
+
+    return use
+
+
+def test_the_tables_fit_80_columns(cli: Callable, install: Callable) -> None:
+    backend = FullBackend()
+    asked = install(backend)
+    ran = cli("validate", "--quick", "--jobs", "1")
+    assert ran.code == 0
+    assert (asked["name"], asked["counters"], asked["jobs"]) == ("emulator", "full", 1)
+    assert backend.closed
+    lines = ran.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    titles = [line for line in lines if line.startswith(("ncu-traffic:", "gb10:"))]
+    assert titles == [
+        "ncu-traffic: Reads by the SMs in 10^6 bytes: global, and from L2",
+        "ncu-traffic: DRAM, read and written, in 10^6 bytes",
+        "ncu-traffic: left out",
+        "gb10: 32-byte sectors at L2, read and written",
+    ]
+    # No row of a comparison is folded: each begins with its test, or with its tile.
+    rows = [line for line in lines if "37.75" in line]
+    assert len(rows) == 2
+    assert all(line.startswith("window-") for line in rows)
+
+
+def test_the_full_tables_fit_80_columns_too(cli: Callable, install: Callable) -> None:
+    install(FullBackend())
+    ran = cli("validate", "gb10")
+    assert max(map(len, ran.out.splitlines())) <= 80
+    assert "K and V that no longer stay in L2" in ran.out
+
+
+def test_csv_and_json(cli: Callable, install: Callable) -> None:
+    install(FullBackend())
+    rows = list(csv.DictReader(io.StringIO(cli("validate", "ncu-traffic", "--quick", "--format", "csv").out)))
+    assert [row["comparison"] for row in rows] == ["reads"] * 4 + ["dram"] * 4
+    assert rows[0]["global_read_bytes_emulated"] == "37748736"
+    assert rows[0]["dram_bytes_published"] == ""
+    document = json.loads(cli("validate", "gb10", "--quick", "--format", "json").out)
+    assert document["passed"] is True
+    assert [source["source"] for source in document["sources"]] == ["gb10"]
+
+
+def test_markdown_has_the_notes(cli: Callable, install: Callable) -> None:
+    install(FullBackend())
+    ran = cli("validate", "gb10", "--quick", "--format", "md")
+    assert ran.out.startswith("**gb10: 32-byte sectors at L2, read and written**\n\n| T | S | causal |")
+    assert "arXiv 2601.16032" in ran.out
+
+
+def test_a_global_byte_that_differs_is_exit_code_1(cli: Callable, install: Callable) -> None:
+    install(FullBackend(extra_bytes=32 * 1024))
+    ran = cli("validate", "ncu-traffic", "--quick", "--format", "json")
+    assert ran.code == 1
+    assert "ncu-traffic, window-512.base, seq 512, full: global reads are off by" in ran.err
+    assert json.loads(ran.out)["passed"] is False
+
+
+def test_an_unknown_source_is_exit_code_2(cli: Callable, install: Callable) -> None:
+    install(FullBackend())
+    ran = cli("validate", "ncu")
+    assert ran.code == 2
+    assert "There is no source 'ncu'." in ran.err
+    assert ran.out == ""
+
+
+def test_without_an_emulator_it_is_exit_code_3(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "why_not", lambda name: "The emulator isn't here.")
+    ran = cli("validate", "--quick")
+    assert ran.code == 3
+    assert "The emulator isn't here." in ran.err

@@ -1,0 +1,137 @@
+"""The published rows of the A30: what is read, what runs, what is compared, what fails."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+
+import pytest
+
+from fa_bench.validation.ncu_traffic import Published, beyond_rounding_bytes, published, validate
+from fa_bench.validation.result import LeftOut
+from fa_bench.validation.run import Runner
+
+
+def test_every_published_row_is_read_with_its_source() -> None:
+    rows = published()
+    assert Counter(row.gpu for row in rows) == {"A30": 21, "T4": 35, "L4": 1, "RTX 4090": 1}
+    assert all(row.source_url.startswith("https://github.com/") for row in rows)
+    full = [row for row in rows if row.gpu == "A30" and row.window == "full"]
+    assert [(row.seq, row.causal) for row in full] == [
+        (512, False),
+        (512, True),
+        (512, False),
+        (1024, False),
+        (512, True),
+        (1024, True),
+    ]
+    first = full[0]
+    assert (first.batch, first.heads, first.kv_heads, first.head_dim) == (1, 32, 8, 128)
+    assert (first.global_read_mb, first.l2_read_mb, first.dram_mb) == (
+        Decimal("37.749"),
+        Decimal("37.77"),
+        Decimal("6.3"),
+    )
+
+
+def test_rows_that_cannot_be_held_against_ours_are_named_with_the_reason(full_backend: Callable) -> None:
+    found = validate(Runner(full_backend()), quick=False)
+    assert found.left_out == (
+        LeftOut("A30, FA2 fwd 128x64", 7, "a window of 128 keys, which flash2 does not have"),
+        LeftOut("A30, FA2 fwd 128x64", 5, "a window of 512 keys, which flash2 does not have"),
+        LeftOut("A30, FA2 fwd 128x64", 3, "a window of 1024 keys, which flash2 does not have"),
+        LeftOut("T4, 7 kernels", 35, "another kernel than any of ours"),
+        LeftOut("L4, torch SDPA FA2 (torch 2.2.1)", 1, "no bytes were published"),
+        LeftOut("RTX 4090, vLLM paged_attention_v2 decode", 1, "no bytes were published"),
+    )
+    assert sum(left_out.rows for left_out in found.left_out) + len(found.comparisons[0].rows) == len(published())
+
+
+def test_each_case_runs_once_in_the_published_tile(full_backend: Callable) -> None:
+    backend = full_backend()
+    validate(Runner(backend), quick=False)
+    assert [(case.shape.seq_q, case.shape.causal, gpu) for case, gpu in backend.ran] == [
+        (512, False, "a30"),
+        (512, True, "a30"),
+        (1024, False, "a30"),
+        (1024, True, "a30"),
+    ]
+    assert {str(case.tile) for case, _ in backend.ran} == {"128x64"}
+
+
+def test_quick_runs_the_shortest_sequence_only(full_backend: Callable) -> None:
+    backend = full_backend()
+    found = validate(Runner(backend), quick=True)
+    assert [case.shape.seq_q for case, _ in backend.ran] == [512, 512]
+    assert [len(comparison.rows) for comparison in found.comparisons] == [4, 4]
+
+
+def test_a_row_of_reads(full_backend: Callable) -> None:
+    # S = 512, causal: 4 tiles of 128 queries see 2, 4, 6 and 8 blocks of 64 keys. 32 heads · (512 rows of Q + 20 · 64
+    # rows of K and as many of V) · 256 bytes = 32 · 3072 · 256 = 25,165,824, published as 25.166.
+    found = validate(Runner(full_backend(extra={"l2": 74_176})), quick=True)
+    row = found.comparisons[0].rows[1]
+    assert (row["test"], row["seq"], row["causal"]) == ("window-512.base", 512, True)
+    assert row["global_read_bytes_emulated"] == 25_165_824
+    assert row["global_read_bytes_published"] == 25_166_000
+    assert row["global_read_bytes_difference"] == 0
+    # 25,165,824 + 74,176 is the published 25.24 to the byte.
+    assert row["l2_read_bytes_emulated"] == row["l2_read_bytes_published"] == 25_240_000
+    assert row["l2_read_deviation"] == 0
+    assert found.failures == ()
+
+
+def test_a_row_of_dram(full_backend: Callable) -> None:
+    # Compulsory reads: (32 + 2 · 8) heads · 512 · 256 bytes = 6,291,456. Written: 32 · 512 · (256 + 4) = 4,259,840, of
+    # which all but 8,544 bytes are left: 6.30 MB, as published.
+    found = validate(Runner(full_backend(dirty=4_251_296)), quick=True)
+    row = found.comparisons[1].rows[0]
+    assert (row["dram_read_bytes_emulated"], row["dram_write_bytes_emulated"]) == (6_291_456, 8_544)
+    assert row["dram_bytes_emulated"] == row["dram_bytes_published"] == 6_300_000
+    assert row["dram_deviation_emulated"] == 0
+    assert (row["written_bytes"], row["l2_dirty_bytes_emulated"]) == (4_259_840, 4_251_296)
+    assert "MAPE: emulated 0.0 %" in found.comparisons[1].note
+
+
+def test_another_global_byte_fails(full_backend: Callable) -> None:
+    # 37.749 stands for 37,748,500 to 37,749,500 bytes: 768 bytes more than 37,748,736 are just beyond.
+    found = validate(Runner(full_backend(extra={"global": 768})), quick=True)
+    assert found.failures[0] == "ncu-traffic, window-512.base, seq 512, full: global reads are off by 504 bytes."
+
+
+@pytest.mark.parametrize(("extra_bytes", "fails"), [(1_530_000, False), (1_550_000, True), (-1_550_000, True)])
+def test_l2_reads_may_be_off_by_four_percent(extra_bytes: int, fails: bool, full_backend: Callable) -> None:
+    # The published 37.77 MB · 1.04 = 39,280,800 bytes: 1,532,064 more than the global reads. Of the causal rows the
+    # same surplus is over 6 %, so only the first row is looked at.
+    found = validate(Runner(full_backend(extra={"l2": extra_bytes})), quick=True)
+    assert any("seq 512, full: L2 reads are off by" in failure for failure in found.failures) is fails
+
+
+@pytest.mark.parametrize(
+    ("ours", "mb", "beyond"),
+    [
+        (37_748_736, "37.749", 0),
+        (37_748_500, "37.749", 0),
+        (37_748_499, "37.749", -501),
+        (37_749_501, "37.749", 501),
+        # Fewer digits allow more.
+        (6_349_999, "6.3", 0),
+        (6_350_001, "6.3", 50_001),
+        (23_000_000, "23", 0),
+        (23_500_001, "23", 500_001),
+    ],
+)
+def test_what_the_digits_of_a_published_figure_allow(ours: int, mb: str, beyond: int) -> None:
+    assert beyond_rounding_bytes(ours, Decimal(mb)) == beyond
+
+
+def test_a_window_is_a_reason_and_so_is_another_kernel() -> None:
+    def row(kernel: str, window: str, global_mb: str | None) -> Published:
+        figure = None if global_mb is None else Decimal(global_mb)
+        return Published("A30", kernel, "", 1, 1, 1, 512, 64, False, window, figure, None, None, "")
+
+    assert row("FA2 fwd 128x64", "full", "1.0").reason is None
+    assert row("FA2 fwd 128x64", "64", "1.0").reason == "a window of 64 keys, which flash2 does not have"
+    assert row("naive", "full", "1.0").reason == "another kernel than any of ours"
+    assert row("FA2 fwd 128x64", "full", None).reason == "no bytes were published"
