@@ -40,6 +40,11 @@ def sanitizer(ptx: Any, program: Program) -> Any:
     return ptx.Sanitizer(ptx.Checks(by_role["input"], by_role["output"]))
 
 
+def shadow_bytes(program: Program) -> int:
+    """Memory of a program's shadow, in bytes; inputs have none."""
+    return SHADOW_BYTES * sum(buffer.nbytes for buffer in program.buffers if buffer.role != "input")
+
+
 def slices_that_ran(program: Program, slices: Sequence[int] | None) -> dict[str, NDArray[np.bool_]]:
     """Of each output, which (batch, head) must be written, to be broadcast over its other axes; empty for all of it."""
     if slices is None:

@@ -23,7 +23,7 @@ from fa_bench.algorithms.base import (
     TensorBytes,
 )
 from fa_bench.backends.base import BackendName, CountersKind, Counts, Level, RunResult
-from fa_bench.backends.checking import SHADOW_BYTES, sanitizer, slices_that_ran, source_lines, with_lines
+from fa_bench.backends.checking import sanitizer, shadow_bytes, slices_that_ran, source_lines, with_lines
 from fa_bench.backends.hierarchy import CacheRun, best_l2, blocks_per_sm, interval, interval_l2s, steady_prefix
 from fa_bench.backends.programs import (
     POISON,
@@ -118,8 +118,9 @@ class EmulatorBackend:
 
     def required_bytes(self, case: Case) -> int:
         """The program's buffers, with checks their shadow, and the verification, in bytes."""
-        per_byte = 1 + SHADOW_BYTES * self._checks
-        return self._lookup(case.impl).program(case).nbytes * per_byte + reference.verification_bytes(case)
+        program = self._lookup(case.impl).program(case)
+        shadow = shadow_bytes(program) if self._checks else 0
+        return program.nbytes + shadow + reference.verification_bytes(case)
 
     def run(self, case: Case, gpu: Gpu) -> RunResult:
         """Compile ``case`` for ``gpu``, execute it, count, and verify the slices that were run."""

@@ -113,11 +113,18 @@ class CacheRun:
                 ctas=ctas,
                 jobs=self.jobs,
             )
-            counters = self.ptx.launch_waves(waves, self._system, l1_bytes)
+            self._system.begin(waves.memory.device_addresses(), waves.names, l1_bytes)
+            for _ in waves.rounds():
+                self.see(waves)
+            counters = waves.counters()
             counts.append(self._counters())
         self.counted[kernel.entry] = [self._whole(*(part[v] for part in counts)) for v in range(len(self.variants))]
         self.dirty_bytes[kernel.entry] = sum(self._system.dirty_sectors().values()) * SECTOR_BYTES
         return counters
+
+    def see(self, waves: Any) -> None:
+        """Let the caches see what the CTAs asked for in one round."""
+        self._system.consume_slots(waves.slots)
 
     def _parts(self, launch: Launch) -> list[range | None]:
         """CTAs to run: all, or the two halves of the prefix, each to its end."""

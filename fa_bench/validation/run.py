@@ -12,7 +12,11 @@ from fa_bench.cases import AttentionShape, Case, DType, Layout, Tile
 from fa_bench.errors import FaBenchError
 from fa_bench.model.dram import dram_traffic
 from fa_bench.model.gpu import Gpu
+from fa_bench.validation import spills
+from fa_bench.validation.spills import Spills
 
+#: DRAM bytes of a case with another kernel's spills beside what its own kernel asks for.
+WithSpills = Callable[[Case, Gpu, Spills], int]
 #: What is about to run, in words.
 Announce = Callable[[str], None]
 
@@ -58,10 +62,19 @@ class Runner:
     backend : Backend
     announce : callable
         Told what is about to run.
+    with_spills : callable, optional
+        Runs a case beside another kernel's spills; `fa_bench.validation.spills.dram_bytes` by default.
     """
 
-    def __init__(self, backend: Backend, announce: Announce = lambda text: None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        announce: Announce = lambda text: None,
+        with_spills: WithSpills | None = None,
+    ) -> None:
         self._backend = backend
+        self._with_spills = with_spills or spills.dram_bytes
+        self._spilled: dict[tuple[str, Gpu, Spills], int] = {}
         self._announce = announce
         self._done: dict[tuple[str, Gpu], Counted] = {}
 
@@ -80,6 +93,14 @@ class Runner:
             self._announce(f"{case.impl} {case.tile}, {s.seq_q} x {s.seq_kv}, {mask}, for {gpu.name}")
             self._done[key] = self._run(case, gpu)
         return self._done[key]
+
+    def dram_bytes_with(self, case: Case, gpu: Gpu, stores: Spills) -> int:
+        """DRAM bytes of ``case``, read and written, if its kernel spilled too."""
+        key = (case.case_id, gpu, stores)
+        if key not in self._spilled:
+            self._announce(f"{case.impl} {case.tile}, {case.shape.seq_q}, with spills, for {gpu.name}")
+            self._spilled[key] = self._with_spills(case, gpu, stores)
+        return self._spilled[key]
 
     def _run(self, case: Case, gpu: Gpu) -> Counted:
         result = self._backend.run(case, gpu)

@@ -12,7 +12,9 @@ from fa_bench import backends
 from fa_bench.cases import Case
 from fa_bench.errors import KernelFault
 
-FINDING = "Kernel flash2_fwd, CTA (0, 0, 0), warp 1, lane 0: 'ld.shared.u32' (PTX line 7, k.cu:3) reads what nobody wrote."
+FINDING = (
+    "Kernel flash2_fwd, CTA (0, 0, 0), warp 1, lane 0: 'ld.shared.u32' (PTX line 7, k.cu:3) reads what nobody wrote."
+)
 
 
 def found(case: Case) -> None:
@@ -21,7 +23,10 @@ def found(case: Case) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["sweep --seq 64 --head-dim 64 --impl flash2", "check --seq 64 --head-dim 64 --impl flash2 --dtype fp16 --causal false"],
+    [
+        "sweep --seq 64 --head-dim 64 --impl flash2",
+        "check --seq 64 --head-dim 64 --impl flash2 --dtype fp16 --causal false",
+    ],
 )
 def test_a_finding_is_a_failed_row(words: str, cli: Callable, fakes: Callable, emulator: Callable) -> None:
     fakes(emulator(on_run=found))
@@ -132,7 +137,8 @@ def test_cuda_is_named_by_its_lines(barrier: str, last: str, parts: list[str], c
     if reason := nvrtc.unavailable():
         pytest.skip(reason)
     (tmp_path / "k.cu").write_text(CUDA % (barrier, last))
-    ran = cli("profile", "k.cu", *"--grid 1 --block 64 --arg x=f32[64] --arg y=out:f32[64] --check".split())
+    words = "--grid 1 --block 64 --arg x=f32[64] --arg y=out:f32[64] --check"
+    ran = cli("profile", "k.cu", *shlex.split(words))
     assert ran.code == int(bool(parts))
     for part in parts:
         assert part in ran.err

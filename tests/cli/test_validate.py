@@ -15,6 +15,7 @@ from fa_bench.algorithms.base import TensorBytes
 from fa_bench.backends.base import BackendName, Counts, RunResult
 from fa_bench.cases import Case
 from fa_bench.model.gpu import Gpu
+from fa_bench.validation import spills
 
 
 @dataclass
@@ -58,6 +59,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[FullBackend], dict[str
         monkeypatch.setattr(backends, "resolve_device", lambda device: (device,))
         monkeypatch.setattr(backends, "why_not", lambda name: None)
         monkeypatch.setattr(backends, "open_backend", open_backend)
+        monkeypatch.setattr(spills, "dram_bytes", lambda case, gpu, stores: 6_300_000)
         return asked
 
     return use

@@ -19,7 +19,17 @@ ALL = gpus.all_gpus()
 A100_TOML = (resources.files("fa_bench.model") / "gpus" / "a100-sxm-80.toml").read_text(encoding="utf-8")
 
 #: fp32 lanes per SM, by compute capability: NVIDIA's architecture whitepapers.
-FP32_LANES = {(7, 0): 64, (7, 5): 64, (8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (12, 0): 128, (12, 1): 128}
+FP32_LANES = {
+    (7, 0): 64,
+    (7, 5): 64,
+    (8, 0): 64,
+    (8, 6): 128,
+    (8, 9): 128,
+    (9, 0): 128,
+    (10, 0): 128,
+    (12, 0): 128,
+    (12, 1): 128,
+}
 
 
 def without(key: str) -> str:

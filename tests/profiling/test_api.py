@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fa_bench
-from fa_bench.errors import UsageError
+from fa_bench.errors import KernelFault, UsageError
 from fa_bench.profiling import api, diff, launchfile, signature
 from fa_bench.profiling import args as arguments
 
@@ -108,3 +108,16 @@ def test_cuda_as_text_with_includes_and_options(tmp_path: Path) -> None:
         code, "k", 1, 32, [x], defines={"BASE": 8}, includes=[tmp_path], options=["--use_fast_math"]
     )
     assert report.outputs["x"].tolist() == [4.0] * 32
+
+
+def test_checks_find_what_a_plain_run_does_not() -> None:
+    """Element 0 of the output stays empty; the result alone says so only where one looks at it."""
+    text = (
+        ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 y)\n{\n.reg .b64 %rd<3>;\n"
+        ".reg .b32 %r<2>;\nld.param.u64 %rd0, [y];\nmov.u32 %r0, %tid.x;\nmul.wide.u32 %rd1, %r0, 4;\n"
+        "add.u64 %rd2, %rd0, %rd1;\nst.global.u32 [%rd2+4], %r0;\nret;\n}\n"
+    )
+    arguments = {"y": "out:i32[33]"}
+    assert fa_bench.profile(text, "k", block=32, args=arguments).outputs["y"][1:].tolist() == list(range(32))
+    with pytest.raises(KernelFault, match=r"The output y\[0\] \(byte 0\) was never written\."):
+        fa_bench.profile(text, "k", block=32, args=arguments, check=True)

@@ -52,6 +52,15 @@ def test_an_inlined_function_of_cudas_headers_counts_where_it_is_called() -> Non
     assert table().place(8) == Place("../../../usr/local/cuda/include/cuda_fp16.hpp", 99)
 
 
+def test_the_way_out_of_inlined_functions() -> None:
+    # cuda_fp16.hpp:99 in tile.cuh:5 in kernel.cu:11; line 10 leads to a package, line 12 nowhere.
+    lines = table(system=Path("/usr/local/cuda/include"))
+    assert lines.places(8) == (Place("common/tile.cuh", 5), Place("kernel.cu", 11))
+    assert lines.chain(8) == "tile.cuh:5 from kernel.cu:11"
+    assert lines.chain(4) == "kernel.cu:10"
+    assert lines.chain(10) == lines.chain(12) == ""
+
+
 def test_an_installed_package_is_not_the_users_either() -> None:
     # cuda_fp16.hpp:77, inlined in a package's file, of which no caller is known.
     assert table(system=Path("/usr/local/cuda/include")).place(10) is None
@@ -91,3 +100,4 @@ def test_ptx_without_line_information_is_its_own_source(scale_ptx: str) -> None:
     number = scale_ptx.splitlines().index("    mul.f32 %f3, %f2, %f1;") + 1
     assert lines.place(number) == Place("scale.ptx", number)
     assert lines.text(Place("scale.ptx", number)) == "mul.f32 %f3, %f2, %f1;"
+    assert lines.chain(number) == ""

@@ -139,3 +139,18 @@ def test_pointers() -> None:
 def test_an_argument_twice() -> None:
     with pytest.raises(UsageError, match="Argument n is given twice"):
         bind("k", PARAMETERS, [parse("n", "1"), parse("n", "2")])
+
+
+@pytest.mark.parametrize(
+    ("ctype", "const"),
+    [
+        ("const float* __restrict__", True),
+        ("half const*", True),
+        ("float*", False),
+        ("float* const", False),
+        ("const int", False),
+        ("", False),
+    ],
+)
+def test_pointers_to_const(ctype: str, const: bool) -> None:
+    assert Parameter("x", ctype, 8).points_to_const is const

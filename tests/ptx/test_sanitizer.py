@@ -9,14 +9,17 @@ from fa_bench.errors import KernelFault
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 #: Thread t of 32 copies word t of its first buffer to word t + 1 of its second one (modulo 32 with ``wrap``).
 COPY = HEAD + (
-    ".visible .entry k(.param .u64 from, .param .u64 to)\n{\n.reg .b32 %r<4>;\n.reg .b64 %rd<6>;\nmov.u32 %r0, %tid.x;\n"
-    "ld.param.u64 %rd0, [from];\nld.param.u64 %rd1, [to];\nmad.wide.u32 %rd2, %r0, 4, %rd0;\nadd.u32 %r1, %r0, 1;\n"
-    "{wrap}mad.wide.u32 %rd3, %r1, 4, %rd1;\nld.global.u32 %r2, [%rd2];\nst.global.u32 [%rd3], %r2;\nret;\n}\n"
+    ".visible .entry k(.param .u64 from, .param .u64 to)\n{\n.reg .b32 %r<4>;\n.reg .b64 %rd<6>;\n"
+    "mov.u32 %r0, %tid.x;\nld.param.u64 %rd0, [from];\nld.param.u64 %rd1, [to];\nmad.wide.u32 %rd2, %r0, 4, %rd0;\n"
+    "add.u32 %r1, %r0, 1;\n{wrap}mad.wide.u32 %rd3, %r1, 4, %rd1;\nld.global.u32 %r2, [%rd2];\n"
+    "st.global.u32 [%rd3], %r2;\nret;\n}\n"
 )
 WRAP = "and.b32 %r1, %r1, 31;\n"
 
 
-def copy(memory: ptx.Memory, checks: ptx.Sanitizer, source: str, target: str, wrap: bool = True, times: int = 1) -> None:
+def copy(
+    memory: ptx.Memory, checks: ptx.Sanitizer, source: str, target: str, wrap: bool = True, times: int = 1
+) -> None:
     kernel = ptx.load(COPY.replace("{wrap}", WRAP if wrap else "")).kernel("k")
     args = [np.uint64(memory.address(name)) for name in (source, target)]
     ptx.launch(kernel, grid=(times, 1, 1), block=(32, 1, 1), args=args, memory=memory, checks=checks)

@@ -12,8 +12,8 @@ import pytest
 from fa_bench import ptx
 from fa_bench.errors import KernelFault
 
-#: What every program begins with. %r0 thread, %r1 warp, %r2 four bytes per thread, %r3 the same of the other warp (of
-#: two), %r4 lane, %r8 CTA; %rd0 = X (an input), %rd1 = Y (holds data), %rd2 = O (an output), %rd3 = W (a workspace), each of
+#: What every program begins with. %r0 thread, %r1 warp, %r2 four bytes per thread, %r3 the same of another warp,
+#: %r4 lane, %r8 CTA. %rd0 = X (an input), %rd1 = Y (holds data), %rd2 = O (an output), %rd3 = W (a workspace), each of
 #: 4096 bytes; %rd4 to %rd7: four bytes per thread into them.
 PROLOGUE = """\
 mov.u32 %r0, %tid.x;

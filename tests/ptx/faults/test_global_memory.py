@@ -101,7 +101,7 @@ def test_the_last_cta_may_reset_the_counter(pair):
 
 
 def test_release_and_acquire(pair):
-    """CTA 0 sends a word by st.release; CTA 1 has it after ld.acquire of the flag, not after a plain load of another."""
+    """CTA 0 sends words by st.release; CTA 1 has them after ld.acquire of the flag, not after a plain load."""
     body = (
         "setp.eq.u32 %p0, %r8, 1;\n@%p0 bra SECOND;\nst.global.u32 [%rd7], %r0;\nbar.sync 0;\n"
         "setp.eq.u32 %p1, %r0, 0;\n"
