@@ -12,7 +12,8 @@ Schema history
     ``requests`` and ``hit_bytes`` in ``traffic.csv``; in ``records.csv`` ``l2_dirty_bytes_emulated`` and the limits
     between which the emulated DRAM bytes lie, ``dram_{read,write}_bytes_emulated_{low,high}``.
 
-Columns are only ever added, at the end of their group, together with a new schema number.
+Columns are only ever added, at the end of their group, together with a new schema number. So a file of an older schema
+can be read: what it has no column for is not known.
 """
 
 from __future__ import annotations
@@ -303,14 +304,15 @@ class CsvTable(Generic[Row]):
 
     def parse(self, cells: Sequence[str]) -> Row:
         """The row that ``cells`` hold; ValueError says what is wrong with them."""
-        if len(cells) != len(self._columns):
-            raise ValueError(f"{len(cells)} cells where there are {len(self._columns)} columns")
-        return self._row_type(
-            **{column.name: column.parse(cell) for column, cell in zip(self._columns, cells, strict=True)}
-        )
+        return self._parse(cells, self._columns)
+
+    def _parse(self, cells: Sequence[str], columns: Sequence[_Column]) -> Row:
+        if len(cells) != len(columns):
+            raise ValueError(f"{len(cells)} cells where there are {len(columns)} columns")
+        return self._row_type(**{column.name: column.parse(cell) for column, cell in zip(columns, cells, strict=True)})
 
     def read(self, path: Path) -> CsvContent[Row]:
-        """Read a file of this table; a row that the end of the file cuts off is left out.
+        """Read a file of this table, of this schema or an older one; a row that the end cuts off is left out.
 
         Raises
         ------
@@ -324,20 +326,24 @@ class CsvTable(Generic[Row]):
         lines, truncated = _complete_rows(text)
         if not lines:
             return CsvContent((), truncated=truncated)
-        self._check_header(path, _cells(lines[0]))
+        columns = self._columns_of(path, _cells(lines[0]))
         rows: list[Row] = []
         malformed: list[str] = []
         for number, line in enumerate(lines[1:], start=2):
             try:
-                rows.append(self.parse(_cells(line)))
+                rows.append(self._parse(_cells(line), columns))
             except ValueError as error:
                 malformed.append(f"row {number}: {error}")
         return CsvContent(tuple(rows), tuple(malformed), truncated)
 
-    def _check_header(self, path: Path, header: Sequence[str]) -> None:
-        if tuple(header) == self.columns:
-            return
-        missing = [name for name in self.columns if name not in header]
+    def _columns_of(self, path: Path, header: Sequence[str]) -> tuple[_Column, ...]:
+        """The columns that a file has: all, or for one of an older schema those that have to be known and others."""
+        there = tuple(column for column in self._columns if column.name in header)
+        if [column.name for column in there] == list(header) and all(
+            column in there or column.optional for column in self._columns
+        ):
+            return there
+        missing = [column.name for column in self._columns if column.name not in header and not column.optional]
         unknown = [name for name in header if name not in self.columns]
         what = "; ".join(
             text

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import locale
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +254,22 @@ def test_other_columns_are_refused(tmp_path: Path, header: str, what: str) -> No
     path.write_text(header)
     with pytest.raises(UsageError, match=what):
         RECORDS.read(path)
+
+
+def test_a_file_of_an_older_schema_is_read_and_its_columns_to_come_are_not_known(tmp_path: Path) -> None:
+    # Schema 1 had no l2_dirty_bytes_emulated. Here it is written, and then cut out as if it had never been.
+    row = record(l2_dirty_bytes_emulated=64, spill_bytes=8)
+    place = RECORDS.columns.index("l2_dirty_bytes_emulated")
+    path = tmp_path / "records.csv"
+    lines = [next(csv.reader([line])) for line in (RECORDS.header, RECORDS.line(row))]
+    with path.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(cells[:place] + cells[place + 1 :] for cells in lines)
+    (read,) = RECORDS.read(path).rows
+    assert read == replace(row, l2_dirty_bytes_emulated=None)
+    # A row as wide as today's is none of that file.
+    with path.open("a") as file:
+        file.write(RECORDS.line(row))
+    assert "cells where there are" in RECORDS.read(path).malformed[0]
 
 
 def test_a_file_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
                 *("fa_bench.records", "fa_bench.sweep.plan", "fa_bench.cases", "fa_bench.units"),
                 *("fa_bench.model.bounds", "fa_bench.model.gpus"),
                 *("fa_bench.profiling.result", "fa_bench.profiling.diff"),
-                "fa_bench.validation.result",
+                *("fa_bench.validation.result", "fa_bench.mutation.result"),
+                *("fa_bench.comparison.compare", "fa_bench.comparison.figures", "fa_bench.comparison.rules"),
                 *("fa_bench.tracing.result", "fa_bench.algorithms.base"),
             ),
         ),
@@ -130,6 +131,14 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
                 *FORMULAS,
                 *("fa_bench.backends.base", "fa_bench.cases", "fa_bench.errors", "fa_bench.records", "fa_bench.units"),
                 *("fa_bench.measure.environment", "fa_bench.measure.statistics"),
+            ),
+        ),
+        # What a sweep left on disk, and order statistics. Nothing that runs, counts or shows.
+        (
+            "fa_bench.comparison",
+            (
+                *("fa_bench.records", "fa_bench.sweep.journal", "fa_bench.measure.statistics"),
+                *("fa_bench.limits", "fa_bench.errors", "fa_bench.units"),
             ),
         ),
         ("fa_bench.measure", ()),
@@ -146,12 +155,21 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
                 *("fa_bench.compiler", "fa_bench.errors", "fa_bench.backends.base", "fa_bench.backends.programs"),
             ),
         ),
+        # It runs programs itself, with one kernel changed; nothing of sweeps, records and tables.
+        (
+            "fa_bench.mutation",
+            (
+                *("fa_bench.ptx", "fa_bench.algorithms", "fa_bench.model.gpu", "fa_bench.cases", "fa_bench.reference"),
+                *("fa_bench.compiler", "fa_bench.errors", "fa_bench.units", "fa_bench.backends.base"),
+                *("fa_bench.backends.programs", "fa_bench.backends.checking"),
+            ),
+        ),
         # What a kernel and the emulator are; nothing of cases, algorithms, sweeps or tables.
         (
             "fa_bench.profiling",
             (
                 *("fa_bench.ptx", "fa_bench.compiler", "fa_bench.nvrtc", "fa_bench.model", "fa_bench.reference"),
-                *("fa_bench.errors", "fa_bench.units", "fa_bench.measure.environment"),
+                *("fa_bench.errors", "fa_bench.limits", "fa_bench.units", "fa_bench.measure.environment"),
             ),
         ),
     ],

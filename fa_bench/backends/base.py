@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from fa_bench.algorithms.base import Op, TensorBytes
 from fa_bench.cases import Case
@@ -18,6 +18,7 @@ BackendName = Literal["cuda", "emulator", "host"]
 #: What the emulator counts: global traffic, or that of L2 and DRAM too.
 CountersKind = Literal["global", "full"]
 Level = Literal["global", "l2", "dram"]
+SECTORS_OF_A_LINE: Final = 4
 TimeSource = Literal["cuda-events", "cuda-graph", "host-clock"]
 
 
@@ -43,6 +44,19 @@ class Counts:
     extra: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     #: Least and most DRAM bytes, by direction, over what is not known of the caches; empty if nobody asked.
     dram_interval: Mapping[Op, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Spills:
+    """Sectors that a CTA stores to local memory, multiples of 4: at every tile of K and V, and once at its end."""
+
+    per_tile: int
+    per_cta: int
+
+    @property
+    def lines(self) -> int:
+        """Lines of a CTA's local memory that are written."""
+        return (self.per_tile + self.per_cta) // SECTORS_OF_A_LINE
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,16 @@ from typer.main import get_command
 
 from fa_bench import __version__
 from fa_bench.cli import output
+from fa_bench.cli.baseline import baseline
 from fa_bench.cli.cache import cache
 from fa_bench.cli.check import check
+from fa_bench.cli.compare import compare
 from fa_bench.cli.diff import diff
 from fa_bench.cli.doctor import doctor
 from fa_bench.cli.gpus import gpus
 from fa_bench.cli.io_model import io_model
 from fa_bench.cli.kernels import kernels
+from fa_bench.cli.mutate import mutate
 from fa_bench.cli.options import AxesCommand
 from fa_bench.cli.profile import profile
 from fa_bench.cli.sweep import sweep
@@ -87,10 +90,13 @@ _COMMANDS: Final[tuple[tuple[Callable[..., int | None], type[TyperCommand]], ...
     (sweep, AxesCommand),
     (io_model, AxesCommand),
     (check, AxesCommand),
+    (compare, TyperCommand),
+    (baseline, TyperCommand),
     (profile, TyperCommand),
     (diff, TyperCommand),
     (validate, TyperCommand),
     (trace, TyperCommand),
+    (mutate, AxesCommand),
     (gpus, TyperCommand),
     (kernels, TyperCommand),
     (doctor, TyperCommand),

@@ -124,6 +124,19 @@ def parse_causal(text: str) -> tuple[bool, ...]:
     return tuple(dict.fromkeys(values))
 
 
+def parse_pairs(text: str) -> list[tuple[int, int]]:
+    """(seq_q, seq_kv) of each item of ``--seq``: ``N`` or ``QxKV``."""
+    pairs = []
+    for item in parse_list(text):
+        query, cross, key = item.partition("x")
+        try:
+            lengths = parse_int(query, minimum=1), parse_int(key if cross else query, minimum=1)
+        except UsageError as error:
+            raise UsageError(f"--seq: {error.message}", hint="Write N, or QxKV as in 127x300.") from None
+        pairs.append(lengths)
+    return pairs
+
+
 def _preset_axes(name: str) -> dict[str, AxisText]:
     preset = load_preset(name)
     return {axis: AxisText(text, f"{axis} in {name!r}") for axis, text in preset.axes.items()}

@@ -127,12 +127,13 @@ def check(
     Every element of the output stands against fp64, with a bound that follows from the number format; the bytes
     that the emulator counts stand against the model. Exits with 1 on a failure.
     """
+    from fa_bench.cli.axes import parse_pairs
     from fa_bench.cli.devices import opened, shipped_only
     from fa_bench.report.check import check_rows, check_tables
     from fa_bench.report.records import failures
 
     output = Output(fmt, quiet)
-    pairs = _pairs(seq or DEFAULT_AXES["seq"])
+    pairs = parse_pairs(seq or DEFAULT_AXES["seq"])
     with opened(device, jobs=jobs, kernels_only=True, all_slices=True, checks=checks) as backends:
         if backends[0].name == "emulator" and (note := shipped_only()):
             output.say(note)
@@ -143,22 +144,6 @@ def check(
     output.emit(check_tables(records), check_rows(records), document)
     output.say(f"{len(records)} cases, {len(failed)} failed.")
     return int(bool(failed))
-
-
-def _pairs(text: str) -> list[tuple[int, int]]:
-    """(seq_q, seq_kv) of each item: ``N`` or ``QxKV``."""
-    from fa_bench.errors import UsageError
-    from fa_bench.units import parse_int, parse_list
-
-    pairs = []
-    for item in parse_list(text):
-        query, cross, key = item.partition("x")
-        try:
-            lengths = parse_int(query, minimum=1), parse_int(key if cross else query, minimum=1)
-        except UsageError as error:
-            raise UsageError(f"--seq: {error.message}", hint="Write N, or QxKV as in 127x300.") from None
-        pairs.append(lengths)
-    return pairs
 
 
 def _plan(

@@ -14,10 +14,10 @@ def diff(
     before: Annotated[str, typer.Argument(help="A profile that --save kept.", metavar="A", show_default=False)],
     after: Annotated[str, typer.Argument(help="A later one.", metavar="B", show_default=False)],
     fail_on: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--fail-on",
-            help="Exit with 1 if a figure grew by more, as in bytes:0,conflicts:0,instructions:1%.",
+            help="Exit with 1 if a figure grew by more, as in bytes:0,instructions:1%; may be repeated.",
             metavar="RULES",
         ),
     ] = None,
@@ -34,7 +34,7 @@ def diff(
     from fa_bench.report.diff import diff_rows, diff_tables, document
 
     output = Output(fmt, quiet)
-    rules = () if fail_on is None else parse_rules(fail_on)
+    rules = [rule for text in fail_on or () for rule in parse_rules(text)]
     old, new = load(before), load(after)
     diffs = compare(old, new)
     broken = [sentence for found in diffs for rule in rules if (sentence := rule.broken(found)) is not None]

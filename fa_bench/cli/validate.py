@@ -27,6 +27,7 @@ def validate(
     accounted for.
     """
     from fa_bench.cli.devices import missing_emulator, opened
+    from fa_bench.backends import spills
     from fa_bench.errors import DeviceUnavailable
     from fa_bench.report.validation import document, flat_rows, tables
     from fa_bench.validation.run import Runner
@@ -40,7 +41,7 @@ def validate(
     with opened("emulator", jobs=jobs, counters="full") as backends:
         output.start_progress()
         try:
-            runner = Runner(backends[0], output.progress)
+            runner = Runner(backends[0], output.progress, spills.dram_bytes)
             for name in names:
                 done.append(SOURCES[name](runner, quick))
                 if fmt is Format.TABLE:

@@ -1,28 +1,37 @@
-"""DRAM traffic from global traffic: a first, simple model of the L2 cache.
+"""DRAM traffic from global traffic: what L2 cannot answer, as a function of a program and a GPU.
 
-Global traffic is what warps ask for; DRAM traffic is what L2 cannot answer. The model has two rules, all or
-nothing each:
+Nothing runs here. The emulator feeds every access to a simulated cache; this module says in closed form what that
+cache would do, so that the two can be held against each other (``docs/model.md`` has the differences). Times are
+counted in *places*: what has passed through L2 since a line was used last (:mod:`fa_bench.model.l2`).
 
-1. *Across kernels.* If all buffers of a program fit in L2 together, nothing is moved twice: an input is read once,
-   by the first kernel that reads it, an output is written once, and workspaces never leave the cache. Otherwise
-   every kernel starts with none of its operands in L2. So S and P of standard attention cross DRAM twice each,
-   unless they fit.
-2. *Within a kernel.* A tensor that is asked for once (global bytes no more than its size) is moved once. Tensors
-   asked for more often are moved once if they fit in L2 together, counting only the parts that CTAs in flight
-   work on; if they do not fit, each repetition misses.
+Reads. A tensor crosses once, by its first reader, and again
 
-The parts in flight: CTAs start in linear order, ``blocks_per_sm · SMs`` of them run at a time, and where the
-launch orders them by slice these are w consecutive CTAs of c per slice, which touch at most
-``⌈(w - 1) / c⌉ + 1`` slices. Shared K/V heads count once.
+1. by a later kernel, for lines that what came in between drove out (S and P of standard attention);
+2. where a wave of CTAs ends inside a K/V head: the next wave starts it anew, a wave's places later. Where CTAs take
+   different times (a causal mask) the next ones start while the head is still being read, so much sooner;
+3. where a CTA loops over its slice (FlashAttention-1), at each pass after the first, if one pass of all CTAs in flight
+   does not fit.
 
-What it leaves out. CTAs that run in step share a line even if the tensor does not fit, so the second branch of
-rule 2 is an upper estimate. A kernel that repeats an access at once (a row that is read twice) hits L2 whatever
-the tensor's size. Output lines that are still in L2 when a kernel ends are counted as written. Hashing,
-replacement, the two halves of large L2 caches, and streams that evict what would be read again are ignored.
+Writes. A written line stays in L2 and crosses when it is driven out, or when too many lines are dirty:
 
-Against counters: FlashAttention-2 on an A30 with 128 x 64 tiles and 32 query heads on 8 K/V heads at D = 128 moves
-83.6 to 84.6 MB at S = 4096, where the model says 83.9; at S = 512 it moves 6.3 MB, where the model says 10.5,
-because O stays in L2 (Nsight Compute, github.com/JakeFlasher/benchmark_flash_attention, ncu_metrics.csv).
+4. what is written after a line drives it out. Lines of one DRAM page go together, also those of other heads where the
+   layout puts heads side by side, up to where their own turn comes later than the first one's;
+5. at most half of L2 is dirty. Each kernel's excess takes the lines that were not used for the longest time: of tensors
+   that this kernel does not touch, then of those that it reads, then of those that it writes;
+6. a line that is written again before it leaves crosses once for both; in a loop, each time if a pass does not fit;
+7. what is still dirty after the last kernel has not crossed.
+
+Positions are sampled: `_SAMPLES` CTAs, evenly spread, each with a position inside its part.
+
+Four constants are chosen, not derived, by what fits emulated cases best: how even sets are (``_EVEN_SPREAD``,
+``_LOOP``) and how much earlier a page goes than a line (``FIRST_OF_PAGE``, ``_PAGE_SETS``). They move the edges where
+something just fits; the differences in ``docs/model.md`` are over other cases.
+
+What it leaves out. All CTAs of a wave run at the same pace. A wave's distance to the next counts whole K/V heads, also
+where the working set of one *step* of all CTAs does not fit (L2 below some 60 KiB per SM). Lines are full. Sets
+of a real cache, and of the emulated one, are not filled quite as unevenly as the model says: near the point where
+something just fits, or just doesn't, it may be far off. Registers may allow fewer CTAs per SM than are assumed. What
+a write-back costs is charged to the kernel that wrote the line, not to the one that drove it out.
 """
 
 from __future__ import annotations
@@ -31,18 +40,32 @@ import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from fa_bench.model.gpu import Gpu
-from fa_bench.model.occupancy import occupancy
+from fa_bench.model.l2 import FIRST_OF_PAGE, Cache, Moment, Places, Stage, Use, passed, prefix_share, stage_of
 
 if TYPE_CHECKING:
     # Only for types: rooms below algorithms/ use this package, so it cannot import them while it is loaded.
-    from fa_bench.algorithms.base import Buffer, Launch, Program, TensorBytes
+    from fa_bench.algorithms.base import Buffer, Program, TensorBytes
+
+#: CTAs of a launch that stand for all.
+_SAMPLES: Final = 48
+#: Spreads the samples' positions inside their CTAs: the golden ratio's multiples are even at every length.
+_GOLDEN: Final = (math.sqrt(5) - 1) / 2
+_SPREAD: Final = tuple(((i + 0.5) / _SAMPLES, (0.5 + i * _GOLDEN) % 1) for i in range(_SAMPLES))
+#: Bytes of a DRAM page that one channel holds.
+_PAGE_BYTES: Final = 1024
+#: Between CTAs of different length, what of the K/V heads of those in flight is still to come when one of them ends.
+_HALF_WAVE: Final = 0.5
+_SECTOR_BYTES: Final = 32
 
 
-def dram_traffic(program: Program, traffic: Sequence[TensorBytes], gpu: Gpu) -> tuple[TensorBytes, ...]:
-    """DRAM traffic of a program, per kernel, tensor and direction.
+def dram_traffic(
+    program: Program, traffic: Sequence[TensorBytes], gpu: Gpu, blocks_per_sm: Sequence[int] | None = None
+) -> tuple[TensorBytes, ...]:
+    """DRAM traffic of a program whose caches are cold, per kernel, tensor and direction.
 
     Parameters
     ----------
@@ -52,24 +75,41 @@ def dram_traffic(program: Program, traffic: Sequence[TensorBytes], gpu: Gpu) -> 
         Its global traffic in bytes, kernels in the order of their launches.
     gpu : Gpu
         Whose L2, SMs and limits count.
+    blocks_per_sm : sequence of int, optional
+        CTAs that an SM holds, per launch; by default what threads and shared memory allow.
 
     Returns
     -------
     tuple of TensorBytes
-        One entry for each of ``traffic``, never more bytes than it.
+        One entry for each of ``traffic``, never more bytes than it, in whole sectors.
 
     Examples
     --------
-    See ``docs/model.md``.
+    FlashAttention-2 with 32 query heads on 8 and D = 128, for an A30 with 24 MiB of L2. At 512 rows O, 4 MiB, stays in
+    L2; at 4096 rows most of its 32 MiB cross.
+
+    >>> from fa_bench import algorithms
+    >>> from fa_bench.cases import AttentionShape, Case, Tile
+    >>> from fa_bench.model import gpus
+    >>> flash2 = algorithms.get("flash2")
+    >>> for rows in (512, 4096):
+    ...     case = Case("flash2", AttentionShape(1, 32, 8, rows, rows, 128), layout="bshd", tile=Tile(128, 64, 1, 4))
+    ...     moved = dram_traffic(flash2.program(case), flash2.traffic(case), gpus.get("a30"))
+    ...     print([(part.tensor, part.op, round(part.bytes / 2**20, 1)) for part in moved])
+    [('Q', 'read', 4.0), ('K', 'read', 1.0), ('V', 'read', 1.0), ('O', 'write', 0.0), ('LSE', 'write', 0.0)]
+    [('Q', 'read', 32.0), ('K', 'read', 8.0), ('V', 'read', 8.0), ('O', 'write', 27.0), ('LSE', 'write', 0.4)]
     """
-    if program.nbytes <= gpu.l2_bytes:
-        return _all_in_l2(program, traffic)
-    sizes = {buffer.name: buffer.nbytes for buffer in program.buffers}
-    repeats_fit = {launch.kernel.entry: _repeats_fit(program, launch, traffic, gpu) for launch in program.launches}
+    asked = {(part.kernel, part.tensor, part.op): part.bytes for part in traffic}
+    blocks: Sequence[int | None] = blocks_per_sm or [None] * len(program.launches)
+    stages = tuple(
+        stage_of(program, launch, asked, gpu, count) for launch, count in zip(program.launches, blocks, strict=True)
+    )
+    account = _Account(stages, Cache(gpu.l2_bytes, gpu.l2_partitions))
+    for index in range(len(stages)):
+        account.run(index, program)
+    account.finish()
     return tuple(
-        part
-        if part.bytes <= sizes[part.tensor] or not repeats_fit[part.kernel]
-        else dataclasses.replace(part, bytes=sizes[part.tensor])
+        dataclasses.replace(part, bytes=min(part.bytes, _sectors(account.crossed[part.kernel, part.tensor, part.op])))
         for part in traffic
     )
 
@@ -82,62 +122,220 @@ def bytes_per_kernel(traffic: Iterable[TensorBytes]) -> Mapping[str, int]:
     return dict(total)
 
 
-def live_bytes(buffer: Buffer, slices: int, live_slices: int) -> int:
-    """Bytes of a buffer that belong to ``live_slices`` consecutive ones of ``slices`` (batch, query head) pairs.
+@dataclass(slots=True)
+class _Tensor:
+    """A tensor that was used: when each sample was last, how likely it is dirty, and who wrote it."""
 
-    A K/V head that serves a group of g query heads is touched by at most ``⌈(live_slices - 1) / g⌉ + 1`` groups.
-
-    Examples
-    --------
-    >>> from fa_bench.algorithms.base import Buffer
-    >>> k = Buffer("K", "fp16", (1, 8, 4096, 128), (4194304, 524288, 128, 1), "input")
-    >>> live_bytes(k, slices=32, live_slices=5) // (4096 * 128 * 2)
-    2
-    """
-    heads = buffer.shape[0] * buffer.shape[1]
-    live_heads = min(heads, _groups_touched(live_slices, slices // heads))
-    return buffer.nbytes * live_heads // heads
+    last: Sequence[Moment]
+    dirty: list[float]
+    writer: str
+    nbytes: int
 
 
-def _all_in_l2(program: Program, traffic: Sequence[TensorBytes]) -> tuple[TensorBytes, ...]:
-    """Rule 1, first half."""
-    buffers = {buffer.name: buffer for buffer in program.buffers}
-    seen: set[tuple[str, str]] = set()
-    parts: list[TensorBytes] = []
-    for part in traffic:
-        buffer = buffers[part.tensor]
-        crosses = (buffer.role, part.op) in (("input", "read"), ("output", "write"))
-        first = (part.tensor, part.op) not in seen
-        seen.add((part.tensor, part.op))
-        nbytes = min(part.bytes, buffer.nbytes) if crosses and first else 0
-        parts.append(dataclasses.replace(part, bytes=nbytes))
-    return tuple(parts)
+@dataclass(slots=True)
+class _Account:
+    """What has crossed so far, and what is in L2, launch after launch."""
+
+    stages: tuple[Stage, ...]
+    cache: Cache
+    crossed: defaultdict[tuple[str, str, str], float] = field(default_factory=lambda: defaultdict(float))
+    tensors: dict[str, _Tensor] = field(default_factory=dict)
+
+    def run(self, index: int, program: Program) -> None:
+        """One launch: rules 1 to 4 and 6 tensor by tensor, then rule 5."""
+        stage = self.stages[index]
+        for tensor, use in stage.uses.items():
+            self._touch(index, tensor, use, program.buffer(tensor))
+        self._limit(index)
+
+    def finish(self) -> None:
+        """What the places after their last use drove out, by the end of the program."""
+        end = _end(len(self.stages) - 1)
+        for name, tensor in self.tensors.items():
+            lost = sum(p * (1 - self._dirty(last, end)) for last, p in zip(tensor.last, tensor.dirty, strict=True) if p)
+            self._write_back(name, tensor, lost)
+
+    def _held(self, start: Moment, end: Moment) -> float:
+        return self.cache.held(passed(self.stages, start, end))
+
+    def _dirty(self, start: Moment, end: Moment) -> float:
+        return self.cache.held_dirty(passed(self.stages, start, end))
+
+    def _write_back(self, name: str, tensor: _Tensor, samples: float) -> None:
+        self.crossed[tensor.writer, name, "write"] += samples / _SAMPLES * tensor.nbytes
+
+    def _touch(self, index: int, name: str, use: Use, buffer: Buffer) -> None:
+        stage = self.stages[index]
+        first, last = self._moments(index, use, buffer)
+        missing, dirty, writer = float(_SAMPLES), [0.0] * _SAMPLES, ""
+        if name in self.tensors:
+            before = self.tensors[name]
+            held = [self._held(start, end) for start, end in zip(before.last, first, strict=True)]
+            missing = _SAMPLES - sum(held)
+            dirty = [
+                p * self._dirty(*gap) if p else 0.0 for p, *gap in zip(before.dirty, before.last, first, strict=True)
+            ]
+            self._write_back(name, before, sum(before.dirty) - sum(dirty))
+            writer = before.writer
+        if use.write_bytes:
+            dirty, writer = [1.0] * _SAMPLES, stage.entry
+        read = missing / _SAMPLES * use.nbytes if use.read_bytes else 0.0
+        if use.pattern == "looped":
+            held_in_loop, dirty_in_loop = self._loop(stage)
+            read += max(0.0, use.read_bytes - use.nbytes) * (1 - held_in_loop)
+            if use.write_bytes:
+                # A pass that only reads is the last: what the pass before wrote has to last until then.
+                read_after = use.read_bytes > use.write_bytes
+                again = use.write_bytes if read_after else use.write_bytes - use.nbytes
+                self.crossed[stage.entry, name, "write"] += again * (1 - dirty_in_loop)
+                dirty = [dirty_in_loop if read_after else 1.0] * _SAMPLES
+        elif use.pattern == "shared":
+            read += self._again(index, use)
+        self.crossed[stage.entry, name, "read"] += read
+        self.tensors[name] = _Tensor(last, dirty, writer, use.nbytes)
+
+    def _loop(self, stage: Stage) -> tuple[float, float]:
+        """Probability that a line is held, and that it stays dirty, from pass to pass of a loop."""
+        places, dirty_bytes = stage.loop_places()
+        held = self.cache.held_in_loop(places)
+        if stage.wave == 1 and self.cache.partitions == 2:
+            # A single CTA goes through one partition, so that every line needs a place there, in half of the capacity.
+            # Lines whose home is the other one are found there if these, half of all, fit.
+            nbytes = sum(use.nbytes for use in stage.uses.values() if use.pattern == "looped") / stage.waves
+            halves = (self.cache.held(Places(times * nbytes, 0.0)) for times in (2, 1))
+            held = sum(halves) / 2
+        return held, min(held, self.cache.dirty_in_loop(dirty_bytes))
+
+    def _again(self, index: int, use: Use) -> float:
+        """Bytes of K or V that are read again across waves: rule 2."""
+        stage = self.stages[index]
+        head = use.nbytes / use.heads
+        period = 1 / use.cta_share if prefix_share(use) == 1.0 else 1.0
+        if stage.wave < period:
+            # Tiles: the CTAs that read the same one are further apart than a wave.
+            return (use.read_bytes - use.nbytes) * (1 - self._held_over(index, period / stage.ctas))
+        boundaries = math.ceil(stage.waves) - 1
+        aligned = boundaries // (use.ctas_per_head // math.gcd(stage.wave, use.ctas_per_head))
+        # CTAs of a head that see between 2p - 1 and all of it: when the first of a wave ends, the longest has as much
+        # more to read as it has more to see, and is followed by the next at this distance.
+        prefix = prefix_share(use)
+        apart = 1 - min(1.0, stage.wave / stage.ctas_per_slice) * 2 * (1 - prefix)
+        return (boundaries - aligned) * head * prefix * (1 - self._held_over(index, apart / stage.waves))
+
+    def _held_over(self, index: int, part: float) -> float:
+        """Probability that a line is held over ``part`` of a launch."""
+        return self._held(_start(index), Moment(index, part, part, part, part))
+
+    def _moments(self, index: int, use: Use, buffer: Buffer) -> tuple[list[Moment], list[Moment]]:
+        """First and last use of each sample in a launch."""
+        stage = self.stages[index]
+        waves, passes = stage.waves, stage.passes
+        heads = self._heads_per_page(index, use, buffer)
+        first, last = [], []
+        for done, inside in _SPREAD:
+            if not stage.in_step and stage.ctas_per_slice > 1:
+                first.append(Moment(index, done, done, done, done))
+                last.append(first[-1])
+                continue
+            wave, size, before = _place(stage, done * stage.ctas)
+            read = (wave + inside * size / passes) / waves
+            looped = (wave + inside * size) / waves
+            begin = Moment(index, read, looped, read, wave / waves)
+            if use.write_bytes and stage.ctas_per_slice > 1:
+                # Outputs leave at the end of a wave, with the page's first head.
+                slices, rest = divmod(done * stage.ctas, stage.ctas_per_slice)
+                wave, size, before = _place(stage, slices // heads * heads * stage.ctas_per_slice + rest)
+                streamed = shared = (wave + size) / waves
+                if stage.rolling:
+                    # As many CTAs have started as have ended and are in flight.
+                    streamed = min(1.0, (wave + before + 1) / waves)
+                    shared = min(1.0, (wave + before + _HALF_WAVE) / waves)
+                end = Moment(index, streamed, looped, shared, (wave + before) / waves)
+            else:
+                # Where a CTA loops over its slice, outputs leave in the last pass.
+                read = (wave + size * (1 - (1 - inside) / passes)) / waves
+                written = (wave + (inside * size if stage.ctas_per_slice == 1 else 0)) / waves
+                end = Moment(index, read, looped, read, written)
+            first.append(begin if use.read_bytes else end)
+            last.append(end)
+        return first, last
+
+    def _heads_per_page(self, index: int, use: Use, buffer: Buffer) -> int:
+        """Heads whose lines leave together: those of a DRAM page, less those written after the first one has left."""
+        heads = _heads_side_by_side(buffer)
+        if heads == 1 or not use.write_bytes:
+            return 1
+        stage = self.stages[index]
+        slices = stage.ctas // stage.ctas_per_slice
+        places = passed(self.stages, _start(index), _end(index)).nbytes / slices
+        written = sum(other.nbytes for other in stage.uses.values() if other.write_bytes) / slices
+        before = FIRST_OF_PAGE * min(self.cache.nbytes / places, self.cache.nbytes / 2 / written)
+        return min(heads, 1 + math.floor(before))
+
+    def _limit(self, index: int) -> None:
+        """Write back what exceeds the limit on dirty lines at the end of a launch: rule 5."""
+        stage, end = self.stages[index], _end(index)
+        held = {
+            name: [self._dirty(last, end) if p else 0.0 for last, p in zip(tensor.last, tensor.dirty, strict=True)]
+            for name, tensor in self.tensors.items()
+            if any(tensor.dirty)
+        }
+        there = {
+            name: sum(p * h for p, h in zip(self.tensors[name].dirty, still, strict=True)) / _SAMPLES
+            * self.tensors[name].nbytes
+            for name, still in held.items()
+        }  # fmt: skip
+        excess = self.cache.excess(sum(there.values()))
+
+        def age(name: str) -> tuple[int, int]:
+            use = stage.uses.get(name)
+            return (0, self.tensors[name].last[0].stage) if use is None else (1 if not use.write_bytes else 2, 0)
+
+        for oldest in sorted({age(name) for name in there}):
+            names = [name for name in there if age(name) == oldest]
+            nbytes = sum(there[name] for name in names)
+            part = min(1.0, excess / nbytes) if nbytes else 0.0
+            for name in names:
+                self._clean(name, held[name], part * there[name])
+            excess -= part * nbytes
+            if excess <= 0:
+                return
+
+    def _clean(self, name: str, held: Sequence[float], nbytes: float) -> None:
+        """Write back ``nbytes`` of a tensor that are still there, the lines first that were used first."""
+        tensor = self.tensors[name]
+        for k in sorted(range(_SAMPLES), key=lambda k: tensor.last[k]):
+            here = tensor.dirty[k] * held[k] * tensor.nbytes / _SAMPLES
+            if nbytes <= 0:
+                return
+            part = min(1.0, nbytes / here) if here else 1.0
+            self._write_back(name, tensor, part * tensor.dirty[k])
+            tensor.dirty[k] *= 1 - part
+            nbytes -= part * here
 
 
-def _repeats_fit(program: Program, launch: Launch, traffic: Sequence[TensorBytes], gpu: Gpu) -> bool:
-    """Rule 2: whether what this launch asks for more than once stays in L2 between the repetitions."""
-    buffers = {buffer.name: buffer for buffer in program.buffers}
-    repeated = {
-        part.tensor
-        for part in traffic
-        if part.kernel == launch.kernel.entry and part.bytes > buffers[part.tensor].nbytes
-    }
-    if launch.ctas_per_slice:
-        slices, live = _slices_in_flight(launch, gpu)
-        return sum(live_bytes(buffers[name], slices, live) for name in repeated) <= gpu.l2_bytes
-    return sum(buffers[name].nbytes for name in repeated) <= gpu.l2_bytes
+def _start(index: int) -> Moment:
+    return Moment(index, 0.0, 0.0, 0.0, 0.0)
 
 
-def _slices_in_flight(launch: Launch, gpu: Gpu) -> tuple[int, int]:
-    """Slices of a launch that orders its CTAs by slice, and how many of them CTAs in flight may touch."""
-    ctas = math.prod(launch.grid)
-    slices = ctas // launch.ctas_per_slice
-    # Registers are not known before a kernel is compiled; without their limit the wave is, if anything, too large.
-    blocks = occupancy(gpu, threads=math.prod(launch.block), smem_bytes=launch.smem_bytes, registers=0).blocks_per_sm
-    wave = min(ctas, max(1, blocks) * gpu.sm_count)
-    return slices, min(slices, _groups_touched(wave, launch.ctas_per_slice))
+def _end(index: int) -> Moment:
+    return Moment(index, 1.0, 1.0, 1.0, 1.0)
 
 
-def _groups_touched(items: int, group: int) -> int:
-    """The most groups of ``group`` that ``items`` consecutive items can touch."""
-    return math.ceil((items - 1) / group) + 1
+def _place(stage: Stage, cta: float) -> tuple[int, float, float]:
+    """Where a CTA is: its wave, that wave's size and the part of it before the CTA, in waves."""
+    wave = math.floor(cta / stage.wave)
+    return wave, min(1.0, stage.waves - wave), cta / stage.wave - wave
+
+
+def _heads_side_by_side(buffer: Buffer) -> int:
+    """Heads of one row that share a DRAM page; 1 where a head's rows follow each other."""
+    heads = buffer.shape[1]
+    if len(buffer.shape) < 4 or heads == 1 or buffer.strides[1] >= buffer.strides[2]:
+        return 1
+    element_bytes = buffer.nbytes / math.prod(buffer.shape)
+    return max(1, min(heads, int(_PAGE_BYTES / (buffer.strides[1] * element_bytes))))
+
+
+def _sectors(nbytes: float) -> int:
+    return round(nbytes / _SECTOR_BYTES) * _SECTOR_BYTES

@@ -6,7 +6,8 @@ Kernels run one after another, so their times add. Within a kernel everything ov
                        exponentials / (special functions per clock and SM · SMs · clock))
 
 Left out: launch overhead, latency, waves that do not fill the GPU, shared-memory and L2 bandwidth, issue slots and
-clocks below boost. A measured time below it says that a figure is wrong.
+clocks below boost. A measured time below the terms for arithmetic says that a figure is wrong; DRAM bytes are an
+estimate, so that below their term less may have crossed than estimated.
 
 The exponentials' term is that of FlashAttention-3 (arXiv 2407.08608), section 3: an H100 does 3.9 T special
 functions per second beside 989 TFLOP/s of matrix products.

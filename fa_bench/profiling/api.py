@@ -36,6 +36,7 @@ def profile(
     gpu: str = DEFAULT_GPU,
     seed: int = 0,
     jobs: int | None = None,
+    check: bool = False,
     caches: bool = False,
 ) -> KernelProfile:
     """Run a kernel on the CPU and say what it did.
@@ -67,6 +68,9 @@ def profile(
         For arrays that a specification leaves to chance.
     jobs : int, optional
         Threads; all cores by default.
+    check : bool
+        Look for races, reads of what was never written, and more: a finding is a `KernelFault`. What a pointer to const
+        points to must not be written, an ``out`` array must be written whole.
     caches : bool
         Also say what L1, L2 and DRAM of ``gpu`` see, its CTAs side by side.
 
@@ -110,7 +114,7 @@ def profile(
         positional=not isinstance(args, Mapping),
     )
     target = gpus.get(gpu)
-    return run(file, [launch], target, seed=seed, jobs=jobs or usable_cpus(), caches=caches).launches[0]
+    return run(file, [launch], target, seed=seed, jobs=jobs or usable_cpus(), check=check, caches=caches).launches[0]
 
 
 def read_source(path: Path) -> KernelFile:

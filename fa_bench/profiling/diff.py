@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from fractions import Fraction
 from typing import Final
 
-from fa_bench.errors import UsageError, nearest
+from fa_bench.errors import UsageError
+from fa_bench.limits import Limit
 from fa_bench.profiling.result import KernelProfile, Line, Profile
-from fa_bench.units import parse_int
 
 #: What is compared, and limited by ``--fail-on``: the whole launch's figure, and a line's share of it if it has one.
 METRICS: Final[Mapping[str, tuple[Callable[[KernelProfile], int | None], Callable[[Line], int] | None]]] = {
@@ -94,21 +92,17 @@ class LaunchDiff:
         return bool(self.traffic or self.classes or self.lines or any(m.before != m.after for m in self.metrics))
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """The most that a metric may grow: ``allowed``, or that share of what it was where ``relative``."""
+class Rule(Limit):
+    """The most that one of `METRICS` may grow in a launch."""
 
-    metric: str
-    allowed: Fraction
-    relative: bool
+    __slots__ = ()
 
     def broken(self, diff: LaunchDiff) -> str | None:
         """What is wrong with a launch, as one sentence; None if the rule holds."""
         change = next(change for change in diff.metrics if change.name == self.metric)
         if change.before is None or change.after is None:
             return f"{diff.kernel}: {self.metric} can't be compared, because a profile does not know them."
-        limit = self.allowed * change.before if self.relative else self.allowed
-        if change.after - change.before <= limit:
+        if self.allows(change.before, change.after):
             return None
         sentence = f"{diff.kernel}: {self.metric} grew from {change.before:,} to {change.after:,}"
         if self.metric == "registers" and diff.peak is not None:
@@ -132,18 +126,7 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
     >>> parse_rules("bytes:0,instructions:1%")[1]
     Rule(metric='instructions', allowed=Fraction(1, 100), relative=True)
     """
-    rules = []
-    for item in (part.strip() for part in text.split(",")):
-        metric, colon, limit = (part.strip() for part in item.partition(":"))
-        if metric not in METRICS:
-            raise UsageError(f"--fail-on: there is no metric {metric!r}.", nearest(metric, METRICS))
-        if not colon:
-            raise UsageError(f"--fail-on: {metric} needs a limit, as in {metric}:0 or {metric}:1%.")
-        if percent := re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", limit):
-            rules.append(Rule(metric, Fraction(percent[1]) / 100, relative=True))
-        else:
-            rules.append(Rule(metric, Fraction(parse_int(limit)), relative=False))
-    return tuple(rules)
+    return Rule.parse(text, METRICS)
 
 
 def compare(before: Profile, after: Profile) -> tuple[LaunchDiff, ...]:

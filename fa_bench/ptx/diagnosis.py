@@ -89,10 +89,11 @@ class Report:
             kind = self._watch.take_pending(worker.context, kind)
         if code == DEADLOCK and not kind:
             return f"Kernel {kernel.name}, CTA {cta}: deadlock; {self._waiting(worker)}."
-        what = self._instruction(self._site(kind, worker.field(c.FAULT_SITE)))
+        index = self._site(kind, worker.field(c.FAULT_SITE))
+        what = self._instruction(index)
         where = f"Kernel {kernel.name}, CTA {cta}, warp {worker.field(c.FAULT_WARP)}"
         if self._watch is not None and kind >= layout.UNWRITTEN:
-            return self._finding(kind, worker, where, what, self._watch)
+            return self._finding(kind, worker, where, index, self._watch)
         if kind in (1, 2, 3, 8, 9, 10):
             lane, size = worker.field(c.FAULT_LANE), worker.field(c.FAULT_SIZE)
             address = worker.field(c.FAULT_ADDRESS, "<Q")
@@ -104,7 +105,8 @@ class Report:
             return f"{where}: {what} {_FAULTS[kind]}."
         return f"{where}: {_FAULTS[kind]} at {what}."
 
-    def _finding(self, kind: int, worker: Worker, where: str, what: str, watch: Watch) -> str:
+    def _finding(self, kind: int, worker: Worker, where: str, index: int, watch: Watch) -> str:
+        what = self._instruction(index)
         lane, size = worker.field(Context.FAULT_LANE), worker.field(Context.FAULT_SIZE)
         byte = watch.field(Checker.BYTE)
         if kind == layout.COUNTS_DIFFER:
@@ -113,9 +115,9 @@ class Report:
                 f"{byte}: different thread counts."
             )
         address = worker.field(Context.FAULT_ADDRESS, "<Q")
-        instruction = self._compiled.kernel.instructions[self._site(kind, worker.field(Context.FAULT_SITE))]
-        verb = _verb(instruction, address >> WINDOW_SHIFT == 0)
-        text = f"{where}, lane {lane}: {what} {verb} {size} bytes at {self._place(kind, address, worker, byte)}"
+        verb = _verb(self._compiled.kernel.instructions[index], address >> WINDOW_SHIFT == 0)
+        extent = "1 byte" if size == 1 else f"{size} bytes"
+        text = f"{where}, lane {lane}: {what} {verb} {extent} at {self._place(kind, address, worker, byte)}"
         if kind == layout.UNWRITTEN:
             which = "" if size == 1 else f" byte {byte} of" if byte else " the first of"
             return f"{text},{which} which was never written."
@@ -123,7 +125,10 @@ class Report:
             return f"{text}, which is an input."
         if kind == layout.CONFLICT:
             return f"{text}, where its lane {watch.field(Checker.OTHER)} writes different values."
-        return f"{text}, {_COLLISIONS[kind].format(other=self._other(kind, worker, watch))}."
+        collision = _COLLISIONS[kind].format(other=self._other(kind, worker, watch))
+        if kind in (layout.RACE_WRITE, layout.RACE_READ) and watch.other()[1] == worker.field(Context.FAULT_WARP):
+            collision = collision.replace("no barrier orders the two", "no bar.warp.sync orders the two lanes")
+        return f"{text}, {collision}."
 
     def _other(self, kind: int, worker: Worker, watch: Watch) -> str:
         index, warp, lane = watch.other()

@@ -241,14 +241,16 @@ def _module(warp: str, e: Emitter, plan: Plan, mode: Mode) -> str:
 def _observers(mode: Mode, e: Emitter, plan: Plan) -> list[str]:
     """What looks at each access, and at what orders them."""
     if mode == "checked":
-        order = runtime.template(
-            "shadow_order",
-            WARP_BYTES=plan.warp_bytes,
-            LOCAL_BYTES=plan.local_bytes,
-            LOCAL_STRIDE=lower_space.local_stride(e.kernel.local_bytes),
-        )
-        shadows = [runtime.template(f"shadow_{space}") for space in ("shared", "global")]
-        return [runtime.template("check", PREFIX="counted_"), order, *shadows]
+        own = {
+            "WARP_BYTES": plan.warp_bytes,
+            "LOCAL_BYTES": plan.local_bytes,
+            "LOCAL_STRIDE": lower_space.local_stride(e.kernel.local_bytes),
+        }
+        parts = ("access", "shared", "global", "order", "lanes")
+        return [
+            runtime.template("check", PREFIX="counted_"),
+            *(runtime.template(f"shadow_{part}", **own) for part in parts),
+        ]
     unobserved = runtime.template("unobserved")
     if mode == "uncounted":
         return [runtime.template("uncounted"), unobserved]

@@ -257,7 +257,9 @@ class Checker:
     ROW: Final = 4 * MAX_WARPS
     #: Words of shared memory's writes and reads.
     CLOCK_MASK: Final = (1 << 25) - 1
+    CLOCK_LIMIT: Final = 1 << 24  # where the clocks of a new CTA start anew
     STRONG: Final = 1 << 25
+    NOT_STRONG: Final = ~STRONG
     IN_FLIGHT: Final = 1 << 26
     WARP_SHIFT: Final = 27
     #: Words of global memory's writes and reads: number of the CTA, releases that it had made, STRONG_GLOBAL.
@@ -265,7 +267,9 @@ class Checker:
     RELEASE_MASK: Final = (1 << 10) - 1
     #: Who made an access.
     WHO_INSTRUCTION: Final = 10
+    WHO_INSTRUCTIONS: Final = ((1 << 21) - 1) << WHO_INSTRUCTION
     WHO_WARP: Final = 5
+    WHO_SEVERAL: Final = -(1 << 31)  # lanes of one instruction, which wrote the same
 
     WARP: Final = 0  # i32: the warp that runs
     CLOCKS: Final = 8  # ptr to a row per warp: what it knows to be done

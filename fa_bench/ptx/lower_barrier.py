@@ -58,6 +58,7 @@ def _warp_barrier(e: Emitter, i: Instruction) -> None:
 @lowers("membar", "fence")
 def _fence(e: Emitter, i: Instruction) -> None:
     """The warps of a CTA run on one thread of the host; other CTAs may run on others."""
+    e.emit("call void @observe_lanes(ptr %ctx)")
     if not i.has("cta"):
         e.emit("fence seq_cst")
         e.emit("call void @observe_fence(ptr %ctx)")

@@ -301,8 +301,9 @@ class Watch:
 
     def other(self) -> tuple[int, int, int]:
         """Instruction, warp and lane of the access that a finding names beside its own."""
-        who = self.field(Checker.OTHER) % (1 << 32)
-        return who >> Checker.WHO_INSTRUCTION, who >> Checker.WHO_WARP & LANES - 1, who & LANES - 1
+        who = self.field(Checker.OTHER)
+        instruction = (who & Checker.WHO_INSTRUCTIONS) >> Checker.WHO_INSTRUCTION
+        return instruction, who >> Checker.WHO_WARP & LANES - 1, who & LANES - 1
 
 
 def _origin(index: int, instruction: Instruction, shared: bool) -> int:

@@ -13,7 +13,7 @@ from fa_bench.ptx.emitter import Emitter, Value
 from fa_bench.ptx.isa import UnsupportedInstruction
 from fa_bench.ptx.layout import BARRIER, DONE, FAULT, LANES, PARKED, RESCHEDULE, STOPPED, YIELD, Context, Warp
 from fa_bench.ptx.lower_barrier import barrier_operands
-from fa_bench.ptx.lowerings import LOWERINGS
+from fa_bench.ptx.lowerings import lower
 from fa_bench.ptx.program import Instruction, Reg, Vec
 
 #: A warp that goes on with the result of a barrier's votes resumes at its block's number plus this.
@@ -120,7 +120,7 @@ class WarpFunction:
     def _lower(self, instruction: Instruction) -> None:
         """Lower one instruction; one that is malformed in a way that no check foresaw is refused all the same."""
         try:
-            LOWERINGS[instruction.row.name](self.e, instruction)
+            lower(self.e, instruction)
         except (AssertionError, LookupError, StopIteration, TypeError, ValueError) as error:
             raise UnsupportedInstruction(instruction.text, instruction.line) from error
 

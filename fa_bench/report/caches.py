@@ -103,11 +103,27 @@ def _note(record: Record) -> str:
             between = " (in all variants)"
         parts.append(f"{format_bytes(nbytes)}{between} {verb} DRAM")
     lines = ["; ".join(parts) + "."]
+    if errors := _model_errors(record):
+        lines.append(f"Model, without running anything: {errors}.")
     if record.l2_dirty_bytes_emulated:
         lines.append(f"{format_bytes(record.l2_dirty_bytes_emulated)} that were written are still in L2 at the end.")
     if record.emulated_fraction is not None and record.emulated_fraction < 1:
         lines.append(f"{format_percent(record.emulated_fraction)} of the slices ran, the others go on at their rate.")
     return "\n".join(lines)
+
+
+def _model_errors(record: Record) -> str:
+    """How far the model is from what was emulated, by direction; empty without a model."""
+    errors = []
+    for op in ("read", "write"):
+        model, emulated = (getattr(record, f"dram_{op}_bytes_{source}") for source in ("model", "emulated"))
+        if model is None or emulated is None:
+            continue
+        if emulated or not model:
+            errors.append(f"{format_percent(model / emulated - 1 if emulated else 0.0, signed=True)} {op}s")
+        else:
+            errors.append(f"{format_bytes(model)} of {op}s where there are none")
+    return ", ".join(errors)
 
 
 def _share(part: int | None, whole: int) -> str:

@@ -159,12 +159,10 @@ class Journal:
         case_ids = {record.case_id for record in kept}
         continued = data.manifest.resumed_by(manifest)
         try:
-            replace_text(folder / MANIFEST_NAME, continued.to_json())
-            replace_text(folder / RECORDS_NAME, RECORDS.header + "".join(map(RECORDS.line, kept)))
-            traffic = (TRAFFIC.line(row) for row in data.traffic if row.case_id in case_ids)
-            replace_text(folder / TRAFFIC_NAME, TRAFFIC.header + "".join(traffic))
-            samples = (_sample_line(line) for line in data.samples if line.case_id in case_ids)
-            replace_text(folder / SAMPLES_NAME, "".join(samples))
+            traffic = (row for row in data.traffic if row.case_id in case_ids)
+            samples = (line for line in data.samples if line.case_id in case_ids)
+            for name, text in run_files(continued, kept, traffic, samples).items():
+                replace_text(folder / name, text)
             return cls(folder, continued, kept)
         except OSError as error:
             raise UsageError(f"Cannot write to {folder}: {error.strerror}.") from error
@@ -261,6 +259,18 @@ def newest_unfinished(results: Path) -> Path | None:
         if manifest.finished is None:
             unfinished.append((manifest.created, path.parent))
     return max(unfinished, default=("", None))[1]
+
+
+def run_files(
+    manifest: Manifest, records: Iterable[Record], traffic: Iterable[TensorTraffic], samples: Iterable[CaseSamples]
+) -> dict[str, str]:
+    """The files of a run folder, name -> whole text."""
+    return {
+        MANIFEST_NAME: manifest.to_json(),
+        RECORDS_NAME: RECORDS.header + "".join(map(RECORDS.line, records)),
+        TRAFFIC_NAME: TRAFFIC.header + "".join(map(TRAFFIC.line, traffic)),
+        SAMPLES_NAME: "".join(map(_sample_line, samples)),
+    }
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -71,6 +71,8 @@ class Manifest:
         Time and argv of each time the run was resumed.
     finished : str, optional
         When the last planned case had its row; None until then.
+    accepted : tuple of mapping
+        For a baseline: when rows of which run were taken over, how many, and how many of them were not ok.
     """
 
     run_id: str
@@ -83,6 +85,7 @@ class Manifest:
     gpu: Mapping[str, Any]
     resumed: tuple[Mapping[str, Any], ...] = ()
     finished: str | None = None
+    accepted: tuple[Mapping[str, Any], ...] = ()
 
     def to_json(self) -> str:
         """The file's text."""
@@ -104,6 +107,7 @@ class Manifest:
             content["identity"] = Identity(**content["identity"])
             content["argv"] = tuple(content["argv"])
             content["resumed"] = tuple(content["resumed"])
+            content["accepted"] = tuple(content.get("accepted", ()))
             return cls(**content)
         except OSError as error:
             raise UsageError(f"{path.parent} is no run folder: cannot read {path.name} ({error.strerror}).") from error

@@ -14,12 +14,12 @@ from decimal import Decimal
 from importlib import resources
 from typing import Final
 
+from fa_bench.backends.base import Spills
 from fa_bench.cases import AttentionShape, Case, Tile
 from fa_bench.model import gpus
 from fa_bench.units import format_percent
 from fa_bench.validation.result import Column, Comparison, LeftOut, Validation, Value, deviation, mean_absolute
 from fa_bench.validation.run import Counted, Runner, flash2_case
-from fa_bench.validation.spills import Spills
 
 NAME: Final = "ncu-traffic"
 #: How far L2 reads may be from the published ones.

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 from fa_bench import algorithms
 from fa_bench.algorithms.base import Op
-from fa_bench.backends.base import Backend, Level
+from fa_bench.backends.base import Backend, Level, Spills
 from fa_bench.cases import AttentionShape, Case, DType, Layout, Tile
 from fa_bench.errors import FaBenchError
 from fa_bench.model.dram import dram_traffic
 from fa_bench.model.gpu import Gpu
-from fa_bench.validation import spills
-from fa_bench.validation.spills import Spills
 
 #: DRAM bytes of a case with another kernel's spills beside what its own kernel asks for.
 WithSpills = Callable[[Case, Gpu, Spills], int]
@@ -54,6 +52,11 @@ def flash2_case(shape: AttentionShape, tile: Tile, *, dtype: DType = "fp16", lay
     return Case("flash2", shape, dtype=dtype, layout=layout, tile=algorithms.get("flash2").resolve(case, tile))
 
 
+def no_spills(case: Case, gpu: Gpu, stores: Spills) -> int:
+    """Where nobody can run that."""
+    raise FaBenchError("Nothing here runs a kernel beside another one's spills.")
+
+
 class Runner:
     """Runs cases on a backend that counts global memory, L2 and DRAM; a case that comes again is not run again.
 
@@ -62,18 +65,18 @@ class Runner:
     backend : Backend
     announce : callable
         Told what is about to run.
-    with_spills : callable, optional
-        Runs a case beside another kernel's spills; `fa_bench.validation.spills.dram_bytes` by default.
+    with_spills : callable
+        Runs a case beside another kernel's spills (`fa_bench.backends.spills.dram_bytes`).
     """
 
     def __init__(
         self,
         backend: Backend,
         announce: Announce = lambda text: None,
-        with_spills: WithSpills | None = None,
+        with_spills: WithSpills = no_spills,
     ) -> None:
         self._backend = backend
-        self._with_spills = with_spills or spills.dram_bytes
+        self._with_spills = with_spills
         self._spilled: dict[tuple[str, Gpu, Spills], int] = {}
         self._announce = announce
         self._done: dict[tuple[str, Gpu], Counted] = {}

@@ -12,10 +12,10 @@ import pytest
 
 from fa_bench import algorithms, backends
 from fa_bench.algorithms.base import TensorBytes
+from fa_bench.backends import spills
 from fa_bench.backends.base import BackendName, Counts, RunResult
 from fa_bench.cases import Case
 from fa_bench.model.gpu import Gpu
-from fa_bench.validation import spills
 
 
 @dataclass

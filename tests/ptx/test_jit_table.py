@@ -19,9 +19,10 @@ def test_every_row_is_lowered_or_ends_a_block() -> None:
 def test_templates_are_filled() -> None:
     """Every file of IR, with whatever the generators put in."""
     folder = resources.files("fa_bench.ptx") / "ir"
-    numbers = ("WARP_BYTES", "QUEUE_OFFSET", "LOCAL_OFFSET", "LOCAL_BYTES", "LOCAL_STRIDE", "SIZE", "BYTES")
+    numbers = ("WARP_BYTES", "QUEUE_OFFSET", "LOCAL_OFFSET", "LOCAL_BYTES", "LOCAL_STRIDE", "SIZE", "BYTES",
+               "LINE_MASK")  # fmt: skip
     values: dict[str, int | str] = dict.fromkeys(numbers, 64)
-    values |= {"UNIT": "i32", "INT": "i32", "NAME": "add_u32", "BODY": "  %new = add i32 %old, %bv"}
+    values |= {"UNIT": "i32", "INT": "i32", "NAME": "add_u32", "PREFIX": "", "BODY": "  %new = add i32 %old, %bv"}
     names = [entry.name.removesuffix(".ll") for entry in folder.iterdir()]
     assert "driver" in names
     for name in names:

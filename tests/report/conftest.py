@@ -1,4 +1,4 @@
-"""Records to make tables of; profiles are made in ``tests/profiling/made_profiles.py``."""
+"""Records to make tables of; profiles and runs are made in ``tests/profiling`` and ``tests/comparison``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from fa_bench.records import Record
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "profiling"))
+sys.path[:0] = [str(Path(__file__).parents[1] / room) for room in ("profiling", "comparison")]
 
 
 @pytest.fixture

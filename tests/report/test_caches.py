@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -11,9 +12,8 @@ from fa_bench.report.caches import caches_table, passages
 
 
 def _row(tensor: str, op: str, level: str, source: str, nbytes: int, **more: int) -> TensorTraffic:
-    return TensorTraffic(
-        case_id="0123456789abcdef", kernel="k", tensor=tensor, op=op, level=level, source=source, bytes=nbytes, **more
-    )  # type: ignore[arg-type]
+    fields: dict[str, object] = {"tensor": tensor, "op": op, "level": level, "source": source, "bytes": nbytes}
+    return TensorTraffic(case_id="0123456789abcdef", kernel="k", **(fields | more))  # type: ignore[arg-type]
 
 
 #: Q: 4 KiB asked for, a quarter of it found in L1, 3 KiB asked of L2, a third of it found; 2 KiB from DRAM.
@@ -69,3 +69,22 @@ def test_without_cache_counts_there_is_no_table(counted: Record) -> None:
     plain = [row for row in ROWS if row.level == "global"]
     assert passages(plain) == []
     assert caches_table(counted, plain) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ((2304, 0), "Model, without running anything: +12.5 % reads, +0.0 % writes."),  # 256 of 2048 more
+        ((2048, 1024), "Model, without running anything: +0.0 % reads, 1 KiB of writes where there are none."),
+        ((1024, None), "Model, without running anything: -50.0 % reads."),
+    ],
+)
+def test_the_models_error_stands_in_the_note(counted: Record, model: tuple[int, int | None], expected: str) -> None:
+    record = replace(counted, dram_read_bytes_model=model[0], dram_write_bytes_model=model[1])
+    table = caches_table(record, ROWS)
+    assert table is not None and expected in table.note.splitlines()
+
+
+def test_without_a_model_there_is_no_error(counted: Record) -> None:
+    table = caches_table(counted, ROWS)
+    assert table is not None and "Model" not in table.note

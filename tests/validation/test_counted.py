@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fa_bench import backends
+from fa_bench.backends import spills
 from fa_bench.compiler import nvrtc_available
 from fa_bench.report.validation import tables
 from fa_bench.validation.result import Validation
@@ -23,7 +24,7 @@ def counted() -> dict[str, Validation]:
     if reason := nvrtc_available():
         pytest.skip(reason)
     backend = backends.open_backend("emulator", counters="full")
-    found = {name: validate(Runner(backend), True) for name, validate in SOURCES.items()}
+    found = {name: validate(Runner(backend, with_spills=spills.dram_bytes), True) for name, validate in SOURCES.items()}
     backend.close()
     return found
 
@@ -74,7 +75,7 @@ def test_the_document_is_what_the_command_prints(name: str) -> None:
     if reason := nvrtc_available():
         pytest.skip(reason)
     backend = backends.open_backend("emulator", counters="full")
-    found = SOURCES[name](Runner(backend), False)
+    found = SOURCES[name](Runner(backend, with_spills=spills.dram_bytes), False)
     backend.close()
     assert found.failures == ()
     assert "\n\n".join(table.markdown() for table in tables(found)) + "\n" == BLOCKS[name]

@@ -91,7 +91,7 @@ def test_a_row_of_reads(full_backend: Callable) -> None:
 def test_a_row_of_dram(full_backend: Callable) -> None:
     # Compulsory reads: (32 + 2 · 8) heads · 512 · 256 bytes = 6,291,456. Written: 32 · 512 · (256 + 4) = 4,259,840, of
     # which all but 8,544 bytes are left: 6.30 MB, as published.
-    found = validate(Runner(full_backend(dirty=4_251_296)), quick=True)
+    found = validate(_runner(full_backend(dirty=4_251_296)), quick=True)
     row = found.comparisons[1].rows[0]
     assert (row["dram_read_bytes_emulated"], row["dram_write_bytes_emulated"]) == (6_291_456, 8_544)
     assert row["dram_bytes_emulated"] == row["dram_bytes_published"] == 6_300_000

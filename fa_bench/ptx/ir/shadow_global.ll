@@ -2,161 +2,6 @@
 ; read it. CTAs run one after the other; what one has done is ordered before another's access only if it released it
 ; and the other has looked at what may have been released. Words in dollar braces are constants of layout.py.
 
-define internal i32 @global_check(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask, i32 %size, i64 %dir) #1 {
-  %flags = call i32 @counted_global_check(ptr %ctx, ptr %sites, <32 x i64> %a, i32 %mask, i32 %size, i64 %dir)
-  %fine = icmp ne i32 %flags, 0
-  %some = icmp ne i32 %mask, 0
-  %p.origin = getelementptr i8, ptr %sites, i64 ${GlobalSite.ORIGIN}
-  %origin = load i32, ptr %p.origin, align 4
-; How much a copy reads of what it may read is not known here: @observe_copy looks.
-  %f.c = and i32 %origin, ${Origin.COPY}
-  %other = icmp eq i32 %f.c, 0
-  %go0 = and i1 %fine, %some
-  %go = and i1 %go0, %other
-  br i1 %go, label %look, label %out
-look:
-  %reads = icmp eq i64 %dir, ${Buffers.READ}
-  %f.u = and i32 %flags, ${FLAG_UNIFORM}
-  %uniform = icmp ne i32 %f.u, 0
-  %one = and i1 %reads, %uniform
-  %minus = sub i32 0, %mask
-  %lowest = and i32 %mask, %minus
-  %lanes = select i1 %one, i32 %lowest, i32 %mask
-  %size1 = insertelement <32 x i32> poison, i32 %size, i64 0
-  %sizes = shufflevector <32 x i32> %size1, <32 x i32> poison, <32 x i32> zeroinitializer
-  %bits = call i32 @access_bits(i64 %dir, i32 %origin)
-  %ok = call i32 @shadow_global(ptr %ctx, <32 x i64> %a, <32 x i32> %sizes, i32 %lanes, i32 %origin, i32 %bits)
-  %bad = icmp eq i32 %ok, 0
-  %flags.n = select i1 %bad, i32 0, i32 %flags
-  br label %out
-out:
-  %result = phi i32 [ %flags, %0 ], [ %flags.n, %look ]
-  ret i32 %result
-}
-
-define internal ptr @global_uniform(ptr %ctx, ptr %sites, i64 %a, i32 %mask, i32 %size) #1 {
-  %there = call ptr @counted_global_uniform(ptr %ctx, ptr %sites, i64 %a, i32 %mask, i32 %size)
-  %fine = icmp ne ptr %there, null
-  %some = icmp ne i32 %mask, 0
-  %go = and i1 %fine, %some
-  br i1 %go, label %look, label %out
-look:
-  %p.origin = getelementptr i8, ptr %sites, i64 ${GlobalSite.ORIGIN}
-  %origin = load i32, ptr %p.origin, align 4
-  %minus = sub i32 0, %mask
-  %lowest = and i32 %mask, %minus
-  %one = insertelement <32 x i64> poison, i64 %a, i64 0
-  %all = shufflevector <32 x i64> %one, <32 x i64> poison, <32 x i32> zeroinitializer
-  %size1 = insertelement <32 x i32> poison, i32 %size, i64 0
-  %sizes = shufflevector <32 x i32> %size1, <32 x i32> poison, <32 x i32> zeroinitializer
-  %bits = call i32 @access_bits(i64 ${Buffers.READ}, i32 %origin)
-  %ok = call i32 @shadow_global(ptr %ctx, <32 x i64> %all, <32 x i32> %sizes, i32 %lowest, i32 %origin, i32 %bits)
-  %bad = icmp eq i32 %ok, 0
-  %there.n = select i1 %bad, ptr null, ptr %there
-  br label %out
-out:
-  %result = phi ptr [ %there, %0 ], [ %there.n, %look ]
-  ret ptr %result
-}
-
-; @observe_copy(ctx, sites, addresses, bytes, mask) -> 0 if there is a finding: what a cp.async reads.
-define internal i32 @observe_copy(ptr %ctx, ptr %sites, <32 x i64> %src, <32 x i32> %bytes, i32 %mask) #1 {
-  %none = icmp eq i32 %mask, 0
-  br i1 %none, label %done, label %look
-look:
-  %p.origin = getelementptr i8, ptr %sites, i64 ${GlobalSite.ORIGIN}
-  %origin = load i32, ptr %p.origin, align 4
-  %ok = call i32 @shadow_global(ptr %ctx, <32 x i64> %src, <32 x i32> %bytes, i32 %mask, i32 %origin, i32 ${Access.READS})
-  ret i32 %ok
-done:
-  ret i32 1
-}
-
-; @observe_fence(ctx): what the CTA has done is released by its next strong write.
-define internal void @observe_fence(ptr %ctx) #1 {
-  %p.ck = getelementptr i8, ptr %ctx, i64 ${Context.CHECKER}
-  %ck = load ptr, ptr %p.ck, align 8
-  %p.r = getelementptr i8, ptr %ck, i64 ${Checker.RELEASED}
-  %r = load i32, ptr %p.r, align 4
-  %r.n = add i32 %r, 1
-  store i32 %r.n, ptr %p.r, align 4
-  %p.f = getelementptr i8, ptr %ck, i64 ${Checker.FENCED}
-  store i32 %r.n, ptr %p.f, align 4
-  ret void
-}
-
-; @global_release(checker, origin): a strong write. With .release it releases all that was done before it, else what was
-; done before the last fence.
-define internal void @global_release(ptr %ck, i32 %origin) #1 {
-  %p.r = getelementptr i8, ptr %ck, i64 ${Checker.RELEASED}
-  %r = load i32, ptr %p.r, align 4
-  %p.f = getelementptr i8, ptr %ck, i64 ${Checker.FENCED}
-  %fenced = load i32, ptr %p.f, align 4
-  %f.r = and i32 %origin, ${Origin.RELEASE}
-  %full = icmp ne i32 %f.r, 0
-  %up = zext i1 %full to i32
-  %r.n = add i32 %r, %up
-  store i32 %r.n, ptr %p.r, align 4
-  %upto = select i1 %full, i32 %r.n, i32 %fenced
-  %p.cta = getelementptr i8, ptr %ck, i64 ${Checker.CTA}
-  %cta = load i32, ptr %p.cta, align 4
-  %p.first = getelementptr i8, ptr %ck, i64 ${Checker.FIRST_CTA}
-  %first = load i32, ptr %p.first, align 4
-  %index = sub i32 %cta, %first
-  %p.all = getelementptr i8, ptr %ck, i64 ${Checker.RELEASES}
-  %all = load ptr, ptr %p.all, align 8
-  %p = getelementptr i32, ptr %all, i32 %index
-  store i32 %upto, ptr %p, align 4
-  ret void
-}
-
-; @unordered(checker, word, strong) -> 1 if the access of ``word`` races with one of the CTA that runs: it is another's, of
-; this launch, not released and looked at, and not both are strong.
-define internal i1 @unordered(ptr %ck, i32 %word, i1 %strong) #1 {
-  %owner = lshr i32 %word, ${Checker.CTA_SHIFT}
-  %p.first = getelementptr i8, ptr %ck, i64 ${Checker.FIRST_CTA}
-  %first = load i32, ptr %p.first, align 4
-  %p.cta = getelementptr i8, ptr %ck, i64 ${Checker.CTA}
-  %cta = load i32, ptr %p.cta, align 4
-  %old = icmp ult i32 %owner, %first
-  %own = icmp eq i32 %owner, %cta
-  %calm = or i1 %old, %own
-  br i1 %calm, label %no, label %other
-other:
-  %w.s = and i32 %word, 1
-  %w.strong = icmp ne i32 %w.s, 0
-  %both = and i1 %w.strong, %strong
-  br i1 %both, label %no, label %order
-order:
-  %p.a = getelementptr i8, ptr %ck, i64 ${Checker.ACQUIRED}
-  %a = load i32, ptr %p.a, align 4
-  %acquired = icmp ne i32 %a, 0
-  %r = call i1 @released(ptr %ck, i32 %word)
-; A strong access is itself what others look at.
-  %visible = or i1 %r, %w.strong
-  %ordered = and i1 %visible, %acquired
-  %race = xor i1 %ordered, true
-  ret i1 %race
-no:
-  ret i1 false
-}
-
-; @released(checker, word) -> whether its CTA, one of this launch, has released the access.
-define internal i1 @released(ptr %ck, i32 %word) #3 {
-  %owner = lshr i32 %word, ${Checker.CTA_SHIFT}
-  %p.first = getelementptr i8, ptr %ck, i64 ${Checker.FIRST_CTA}
-  %first = load i32, ptr %p.first, align 4
-  %index = sub i32 %owner, %first
-  %p.all = getelementptr i8, ptr %ck, i64 ${Checker.RELEASES}
-  %all = load ptr, ptr %p.all, align 8
-  %p = getelementptr i32, ptr %all, i32 %index
-  %upto = load i32, ptr %p, align 4
-  %before.up = lshr i32 %word, 1
-  %before = and i32 %before.up, ${Checker.RELEASE_MASK}
-  %r = icmp ult i32 %before, %upto
-  ret i1 %r
-}
-
 ; @shadow_global(ctx, addresses, sizes, mask, origin, access) -> 0 if there is a finding: every address is known to be good.
 define internal i32 @shadow_global(ptr %ctx, <32 x i64> %a, <32 x i32> %sizes, i32 %mask, i32 %origin, i32 %bits) #1 {
   %slots = alloca <32 x i64>, align 64
@@ -396,6 +241,53 @@ define internal i32 @last_of(ptr %p, <16 x i1> %used, i32 %rest) #3 {
   ret i32 %last
 }
 
+; @unordered(checker, word, strong) -> 1 if the access of ``word`` races with one of the CTA that runs: it is another's, of
+; this launch, not released and looked at, and not both are strong.
+define internal i1 @unordered(ptr %ck, i32 %word, i1 %strong) #1 {
+  %owner = lshr i32 %word, ${Checker.CTA_SHIFT}
+  %p.first = getelementptr i8, ptr %ck, i64 ${Checker.FIRST_CTA}
+  %first = load i32, ptr %p.first, align 4
+  %p.cta = getelementptr i8, ptr %ck, i64 ${Checker.CTA}
+  %cta = load i32, ptr %p.cta, align 4
+  %old = icmp ult i32 %owner, %first
+  %own = icmp eq i32 %owner, %cta
+  %calm = or i1 %old, %own
+  br i1 %calm, label %no, label %other
+other:
+  %w.s = and i32 %word, 1
+  %w.strong = icmp ne i32 %w.s, 0
+  %both = and i1 %w.strong, %strong
+  br i1 %both, label %no, label %order
+order:
+  %p.a = getelementptr i8, ptr %ck, i64 ${Checker.ACQUIRED}
+  %a = load i32, ptr %p.a, align 4
+  %acquired = icmp ne i32 %a, 0
+  %r = call i1 @released(ptr %ck, i32 %word)
+; A strong access is itself what others look at.
+  %visible = or i1 %r, %w.strong
+  %ordered = and i1 %visible, %acquired
+  %race = xor i1 %ordered, true
+  ret i1 %race
+no:
+  ret i1 false
+}
+
+; @released(checker, word) -> whether its CTA, one of this launch, has released the access.
+define internal i1 @released(ptr %ck, i32 %word) #3 {
+  %owner = lshr i32 %word, ${Checker.CTA_SHIFT}
+  %p.first = getelementptr i8, ptr %ck, i64 ${Checker.FIRST_CTA}
+  %first = load i32, ptr %p.first, align 4
+  %index = sub i32 %owner, %first
+  %p.all = getelementptr i8, ptr %ck, i64 ${Checker.RELEASES}
+  %all = load ptr, ptr %p.all, align 8
+  %p = getelementptr i32, ptr %all, i32 %index
+  %upto = load i32, ptr %p, align 4
+  %before.up = lshr i32 %word, 1
+  %before = and i32 %before.up, ${Checker.RELEASE_MASK}
+  %r = icmp ult i32 %before, %upto
+  ret i1 %r
+}
+
 ; @keeps_reader(checker, word, strong) -> whether the reader on record tells more than the one at hand.
 define internal i1 @keeps_reader(ptr %ck, i32 %word, i1 %strong) #1 {
   %owner = lshr i32 %word, ${Checker.CTA_SHIFT}
@@ -417,4 +309,42 @@ other:
   ret i1 %keeps
 no:
   ret i1 false
+}
+
+; @global_release(checker, origin): a strong write. With .release it releases all that was done before it, else what was
+; done before the last fence.
+define internal void @global_release(ptr %ck, i32 %origin) #1 {
+  %p.r = getelementptr i8, ptr %ck, i64 ${Checker.RELEASED}
+  %r = load i32, ptr %p.r, align 4
+  %p.f = getelementptr i8, ptr %ck, i64 ${Checker.FENCED}
+  %fenced = load i32, ptr %p.f, align 4
+  %f.r = and i32 %origin, ${Origin.RELEASE}
+  %full = icmp ne i32 %f.r, 0
+  %up = zext i1 %full to i32
+  %r.n = add i32 %r, %up
+  store i32 %r.n, ptr %p.r, align 4
+  %upto = select i1 %full, i32 %r.n, i32 %fenced
+  %p.cta = getelementptr i8, ptr %ck, i64 ${Checker.CTA}
+  %cta = load i32, ptr %p.cta, align 4
+  %p.first = getelementptr i8, ptr %ck, i64 ${Checker.FIRST_CTA}
+  %first = load i32, ptr %p.first, align 4
+  %index = sub i32 %cta, %first
+  %p.all = getelementptr i8, ptr %ck, i64 ${Checker.RELEASES}
+  %all = load ptr, ptr %p.all, align 8
+  %p = getelementptr i32, ptr %all, i32 %index
+  store i32 %upto, ptr %p, align 4
+  ret void
+}
+
+; @observe_fence(ctx): what the CTA has done is released by its next strong write.
+define internal void @observe_fence(ptr %ctx) #1 {
+  %p.ck = getelementptr i8, ptr %ctx, i64 ${Context.CHECKER}
+  %ck = load ptr, ptr %p.ck, align 8
+  %p.r = getelementptr i8, ptr %ck, i64 ${Checker.RELEASED}
+  %r = load i32, ptr %p.r, align 4
+  %r.n = add i32 %r, 1
+  store i32 %r.n, ptr %p.r, align 4
+  %p.f = getelementptr i8, ptr %ck, i64 ${Checker.FENCED}
+  store i32 %r.n, ptr %p.f, align 4
+  ret void
 }

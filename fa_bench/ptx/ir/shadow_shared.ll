@@ -1,112 +1,15 @@
 ; The shadow of shared memory: for each byte who wrote it last, and when each warp read it last. Two accesses of different
 ; warps race if one is a write and the later one's warp does not know the earlier one to be done, whichever the
-; emulator ran first (vector clocks, see layout.py). Words in dollar braces are constants of layout.py.
+; emulator ran first (vector clocks, see layout.py); of different lanes of a warp, if its clock did not move between
+; them. Words in dollar braces are constants of layout.py.
 
 declare <32 x i32> @llvm.umax.v32i32(<32 x i32>, <32 x i32>)
 declare void @llvm.masked.store.v16i32.p0(<16 x i32>, ptr, i32, <16 x i1>)
 declare i16 @llvm.cttz.i16(i16, i1)
 
-define internal i32 @shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size, i64 %dir) #1 {
-  %flags = call i32 @counted_shared_check(ptr %ctx, ptr %sites, <32 x i32> %a, i32 %mask, i32 %size, i64 %dir)
-  %fine = icmp ne i32 %flags, 0
-  %some = icmp ne i32 %mask, 0
-  %go = and i1 %fine, %some
-  br i1 %go, label %look, label %out
-look:
-  %p.origin = getelementptr i8, ptr %sites, i64 ${SharedSite.ORIGIN}
-  %origin = load i32, ptr %p.origin, align 4
-  %bits = call i32 @access_bits(i64 %dir, i32 %origin)
-  %instruction = lshr i32 %origin, ${Origin.SHIFT}
-; Lanes that read the same bytes are one reader.
-  %reads = icmp eq i64 %dir, ${Buffers.READ}
-  %f.u = and i32 %flags, ${FLAG_UNIFORM}
-  %uniform = icmp ne i32 %f.u, 0
-  %one = and i1 %reads, %uniform
-  %minus = sub i32 0, %mask
-  %lowest = and i32 %mask, %minus
-  %lanes = select i1 %one, i32 %lowest, i32 %mask
-  %ok = call i32 @shadow_shared(ptr %ctx, <32 x i32> %a, i32 %lanes, i32 %size, i32 %instruction, i32 %bits)
-  %bad = icmp eq i32 %ok, 0
-  %flags.n = select i1 %bad, i32 0, i32 %flags
-  br label %out
-out:
-  %result = phi i32 [ %flags, %0 ], [ %flags.n, %look ]
-  ret i32 %result
-}
-
-define internal ptr @shared_uniform(ptr %ctx, ptr %sites, i32 %a, i32 %mask, i32 %size) #1 {
-  %there = call ptr @counted_shared_uniform(ptr %ctx, ptr %sites, i32 %a, i32 %mask, i32 %size)
-  %fine = icmp ne ptr %there, null
-  %some = icmp ne i32 %mask, 0
-  %go = and i1 %fine, %some
-  br i1 %go, label %look, label %out
-look:
-  %p.origin = getelementptr i8, ptr %sites, i64 ${SharedSite.ORIGIN}
-  %origin = load i32, ptr %p.origin, align 4
-  %bits = call i32 @access_bits(i64 ${Buffers.READ}, i32 %origin)
-  %instruction = lshr i32 %origin, ${Origin.SHIFT}
-  %minus = sub i32 0, %mask
-  %lowest = and i32 %mask, %minus
-  %one = insertelement <32 x i32> poison, i32 %a, i64 0
-  %all = shufflevector <32 x i32> %one, <32 x i32> poison, <32 x i32> zeroinitializer
-  %ok = call i32 @shadow_shared(ptr %ctx, <32 x i32> %all, i32 %lowest, i32 %size, i32 %instruction, i32 %bits)
-  %bad = icmp eq i32 %ok, 0
-  %there.n = select i1 %bad, ptr null, ptr %there
-  br label %out
-out:
-  %result = phi ptr [ %there, %0 ], [ %there.n, %look ]
-  ret ptr %result
-}
-
-; @access_bits(direction, origin) -> flags of Access.
-define internal i32 @access_bits(i64 %dir, i32 %origin) #3 {
-  %is.read = icmp eq i64 %dir, ${Buffers.READ}
-  %is.copy = icmp eq i64 %dir, ${Buffers.COPY}
-  %is.atomic = icmp eq i64 %dir, ${Buffers.ATOMIC}
-  %reads = or i1 %is.read, %is.atomic
-  %f.s = and i32 %origin, ${Origin.STRONG}
-  %strong = icmp ne i32 %f.s, 0
-  %acquires = and i1 %strong, %reads
-  %not.read = xor i1 %is.read, true
-  %releases = and i1 %strong, %not.read
-  %b1 = select i1 %reads, i32 ${Access.READS}, i32 0
-  %b2 = select i1 %is.read, i32 0, i32 ${Access.WRITES}
-  %b3 = select i1 %is.copy, i32 ${Access.COPIES}, i32 0
-  %b4 = select i1 %acquires, i32 ${Access.ACQUIRES}, i32 0
-  %b5 = select i1 %releases, i32 ${Access.RELEASES}, i32 0
-  %b6 = select i1 %strong, i32 ${Access.STRONG}, i32 0
-  %b12 = or i32 %b1, %b2
-  %b34 = or i32 %b3, %b4
-  %b56 = or i32 %b5, %b6
-  %b14 = or i32 %b12, %b34
-  %bits = or i32 %b14, %b56
-  ret i32 %bits
-}
-
-; @finding(ctx, kind, lane, address, size, byte, who, cta): what is wrong, and who made the other access.
-define internal void @finding(ptr %ctx, i32 %kind, i32 %lane, i64 %address, i32 %size, i32 %byte, i32 %who, i32 %cta) #1 {
-  %f.kind = getelementptr i8, ptr %ctx, i64 ${Context.FAULT_KIND}
-  store i32 %kind, ptr %f.kind, align 4
-  %f.lane = getelementptr i8, ptr %ctx, i64 ${Context.FAULT_LANE}
-  store i32 %lane, ptr %f.lane, align 4
-  %f.addr = getelementptr i8, ptr %ctx, i64 ${Context.FAULT_ADDRESS}
-  store i64 %address, ptr %f.addr, align 8
-  %f.size = getelementptr i8, ptr %ctx, i64 ${Context.FAULT_SIZE}
-  store i32 %size, ptr %f.size, align 4
-  %p.ck = getelementptr i8, ptr %ctx, i64 ${Context.CHECKER}
-  %ck = load ptr, ptr %p.ck, align 8
-  %f.byte = getelementptr i8, ptr %ck, i64 ${Checker.BYTE}
-  store i32 %byte, ptr %f.byte, align 4
-  %f.who = getelementptr i8, ptr %ck, i64 ${Checker.OTHER}
-  store i32 %who, ptr %f.who, align 4
-  %f.cta = getelementptr i8, ptr %ck, i64 ${Checker.OTHER_CTA}
-  store i32 %cta, ptr %f.cta, align 4
-  ret void
-}
-
-; @shadow_shared(ctx, offsets, mask, size, instruction, access) -> 0 if there is a finding: at most 16 bytes per lane,
-; all of them inside.
-define internal i32 @shadow_shared(ptr %ctx, <32 x i32> %a, i32 %mask, i32 %size, i32 %instruction, i32 %bits) #1 {
+; @shadow_shared(ctx, offsets, mask, size, instruction, access, reader) -> 0 if there is a finding: at most 16 bytes per
+; lane, all of them inside. Where one lane stands for all that read, ``reader`` is the last of these, else -1.
+define internal i32 @shadow_shared(ptr %ctx, <32 x i32> %a, i32 %mask, i32 %size, i32 %instruction, i32 %bits, i32 %reader) #1 {
   %slots = alloca <32 x i32>, align 64
   store <32 x i32> %a, ptr %slots, align 64
   %p.ck = getelementptr i8, ptr %ctx, i64 ${Context.CHECKER}
@@ -162,6 +65,12 @@ start:
   %weak.word = or i32 %warp.up, %own
   %weak.word1 = insertelement <16 x i32> poison, i32 %weak.word, i64 0
   %weak.words = shufflevector <16 x i32> %weak.word1, <16 x i32> poison, <16 x i32> zeroinitializer
+; A clock that is full stands still: it tells lanes nothing any more.
+  %full = icmp eq i32 %own, ${Checker.CLOCK_MASK}
+  %lane.word = select i1 %full, i32 0, i32 %weak.word
+  %lane.clock = select i1 %full, i32 -1, i32 %own
+  %own1 = insertelement <16 x i32> poison, i32 %lane.clock, i64 0
+  %owns = shufflevector <16 x i32> %own1, <16 x i32> poison, <16 x i32> zeroinitializer
   %weak.one = insertelement <16 x i1> poison, i1 %weak, i64 0
   %weak.v = shufflevector <16 x i1> %weak.one, <16 x i1> poison, <16 x i32> zeroinitializer
   %rest = sub i32 %size, 1
@@ -178,6 +87,11 @@ lane:
   %offset64 = zext i32 %offset to i64
   %o = shl i64 %offset64, 2
   %who = or i32 %who0, %l
+  %all.read = icmp sge i32 %reader, 0
+  %r.lane = select i1 %all.read, i32 %reader, i32 %l
+  %r.who = or i32 %who0, %r.lane
+  %r.who.one = insertelement <16 x i32> poison, i32 %r.who, i64 0
+  %r.whos = shufflevector <16 x i32> %r.who.one, <16 x i32> poison, <16 x i32> zeroinitializer
   %who.one = insertelement <16 x i32> poison, i32 %who, i64 0
   %whos = shufflevector <16 x i32> %who.one, <16 x i32> poison, <16 x i32> zeroinitializer
 ; Bytes that were written together need one look.
@@ -190,7 +104,12 @@ lane:
   %ne.u = and <16 x i1> %ne, %used
   %ne.b = bitcast <16 x i1> %ne.u to i16
   %same = icmp eq i16 %ne.b, 0
-  %last = select i1 %same, i32 0, i32 %rest
+; What lanes of this warp wrote since its last barrier may have different writers.
+  %x0.ws = and i32 %x0, ${Checker.NOT_STRONG}
+  %fresh = icmp eq i32 %x0.ws, %lane.word
+  %old = xor i1 %fresh, true
+  %short = and i1 %same, %old
+  %last = select i1 %short, i32 0, i32 %rest
   br label %byte
 byte:
   %j = phi i32 [ 0, %lane ], [ %j.n, %byte.ok ]
@@ -218,7 +137,21 @@ written:
 ordered:
   %w.f = and i32 %w, ${Checker.IN_FLIGHT}
   %flies = icmp ne i32 %w.f, 0
-  br i1 %flies, label %flight, label %byte.ok
+  br i1 %flies, label %flight, label %landed
+landed:
+  %w.ws = and i32 %w, ${Checker.NOT_STRONG}
+  %w.fresh = icmp eq i32 %w.ws, %lane.word
+  %w.lanes = and i1 %w.fresh, %one.weak
+  br i1 %w.lanes, label %lanes, label %byte.ok
+; Another lane's write, by another instruction: lanes of one instruction are @observe_stored's.
+lanes:
+  %j.o4 = zext i32 %j to i64
+  %j.b = shl i64 %j.o4, 2
+  %ow = add i64 %o, %j.b
+  %p.ow = getelementptr i8, ptr %writers, i64 %ow
+  %w.who = load i32, ptr %p.ow, align 4
+  %apart.w = call i1 @apart(i32 %w.who, i32 %who)
+  br i1 %apart.w, label %after.write, label %byte.ok
 byte.ok:
   %j.n = add i32 %j, 1
   %j.more = icmp ule i32 %j.n, %last
@@ -229,13 +162,34 @@ note.read:
   %p.nr = getelementptr i8, ptr %own.reads, i64 %o
   call void @llvm.masked.store.v16i32.p0(<16 x i32> %r.words, ptr %p.nr, i32 4, <16 x i1> %used)
   %p.nrr = getelementptr i8, ptr %own.readers, i64 %o
-  call void @llvm.masked.store.v16i32.p0(<16 x i32> %whos, ptr %p.nrr, i32 4, <16 x i1> %used)
+  call void @llvm.masked.store.v16i32.p0(<16 x i32> %r.whos, ptr %p.nrr, i32 4, <16 x i1> %used)
   br label %lane.end
 ; Has another warp read what is written here, and is not known to be done?
 others:
   %u = phi i32 [ 0, %seen ], [ %u.n, %other.ok ]
   %mine = icmp eq i32 %u, %warp
-  br i1 %mine, label %other.ok, label %other
+  br i1 %mine, label %own.reads.look, label %other
+; Has another lane of this warp read it since the warp's last barrier?
+own.reads.look:
+  %ro.o = add i64 %own.o, %o
+  %p.or = getelementptr i8, ptr %reads, i64 %ro.o
+  %or = load <16 x i32>, ptr %p.or, align 4
+  %or.c = and <16 x i32> %or, splat (i32 ${Checker.CLOCK_MASK})
+  %or.fresh = icmp eq <16 x i32> %or.c, %owns
+  %or.s = and <16 x i32> %or, splat (i32 ${Checker.STRONG})
+  %or.weak = icmp eq <16 x i32> %or.s, zeroinitializer
+  %or.one = or <16 x i1> %or.weak, %weak.v
+  %p.orr = getelementptr i8, ptr %readers, i64 %ro.o
+  %or.who = load <16 x i32>, ptr %p.orr, align 4
+  %or.lane = and <16 x i32> %or.who, splat (i32 31)
+  %or.mine = and <16 x i32> %whos, splat (i32 31)
+  %or.other = icmp ne <16 x i32> %or.lane, %or.mine
+  %or.1 = and <16 x i1> %or.fresh, %or.one
+  %or.2 = and <16 x i1> %or.other, %used
+  %or.race = and <16 x i1> %or.1, %or.2
+  %or.b = bitcast <16 x i1> %or.race to i16
+  %or.clean = icmp eq i16 %or.b, 0
+  br i1 %or.clean, label %other.ok, label %after.read
 other:
   %u64 = zext i32 %u to i64
   %u.row = mul i64 %u64, %pitch
@@ -268,7 +222,20 @@ note.write:
   %w.mask = and <16 x i1> %used, %w.new
   call void @llvm.masked.store.v16i32.p0(<16 x i32> %w.words, ptr %pw, i32 4, <16 x i1> %w.mask)
   %p.nw.w = getelementptr i8, ptr %writers, i64 %o
-  call void @llvm.masked.store.v16i32.p0(<16 x i32> %whos, ptr %p.nw.w, i32 4, <16 x i1> %w.mask)
+; Lanes of one instruction that write one byte write the same: each of them may read it.
+  %before = load <16 x i32>, ptr %p.nw.w, align 4
+  %x.ws = and <16 x i32> %x, splat (i32 ${Checker.NOT_STRONG})
+  %x.fresh = icmp eq <16 x i32> %x.ws, %weak.words
+  %differ = xor <16 x i32> %before, %whos
+  %differ.i = and <16 x i32> %differ, splat (i32 ${Checker.WHO_INSTRUCTIONS})
+  %same.i = icmp eq <16 x i32> %differ.i, zeroinitializer
+  %differ.l = and <16 x i32> %differ, splat (i32 31)
+  %other.l = icmp ne <16 x i32> %differ.l, zeroinitializer
+  %several0 = and <16 x i1> %x.fresh, %same.i
+  %several = and <16 x i1> %several0, %other.l
+  %flag = select <16 x i1> %several, <16 x i32> splat (i32 ${Checker.WHO_SEVERAL}), <16 x i32> zeroinitializer
+  %whos.n = or <16 x i32> %whos, %flag
+  call void @llvm.masked.store.v16i32.p0(<16 x i32> %whos.n, ptr %p.nw.w, i32 4, <16 x i1> %w.mask)
   br label %lane.end
 lane.end:
   %lm = sub i32 %left, 1
@@ -297,11 +264,13 @@ report.w:
   %other.w = load i32, ptr %p.other.w, align 4
   br label %report
 after.read:
-  %byte16 = call i16 @llvm.cttz.i16(i16 %r.b, i1 true)
+  %late.b = phi i16 [ %r.b, %other ], [ %or.b, %own.reads.look ]
+  %late.o = phi i64 [ %u.o, %other ], [ %ro.o, %own.reads.look ]
+  %byte16 = call i16 @llvm.cttz.i16(i16 %late.b, i1 true)
   %byte.r = zext i16 %byte16 to i32
   %byte64 = zext i16 %byte16 to i64
   %byte.o = shl i64 %byte64, 2
-  %ro = add i64 %u.o, %byte.o
+  %ro = add i64 %late.o, %byte.o
   %p.other.r = getelementptr i8, ptr %readers, i64 %ro
   %other.r = load i32, ptr %p.other.r, align 4
   br label %report
@@ -312,6 +281,19 @@ report:
   %address = or i64 %offset64, ${SHARED_WINDOW}
   call void @finding(ptr %ctx, i32 %kind, i32 %l, i64 %address, i32 %size, i32 %where, i32 %party, i32 0)
   ret i32 0
+}
+
+; @apart(writer, who) -> whether two accesses of a warp are of different lanes and different instructions.
+define internal i1 @apart(i32 %x, i32 %y) #3 {
+  %ne = xor i32 %x, %y
+  %lane = and i32 %ne, 31
+  %lanes = icmp ne i32 %lane, 0
+  %instruction = and i32 %ne, ${Checker.WHO_INSTRUCTIONS}
+  %instructions = icmp ne i32 %instruction, 0
+  %both = and i1 %lanes, %instructions
+  %one = icmp sge i32 %x, 0
+  %apart = and i1 %both, %one
+  ret i1 %apart
 }
 
 ; @pend(checker, instruction, warp, lane, offset, size, byte): the first read of a CTA that comes before any write.

@@ -8,6 +8,10 @@ define internal void @observe_turn(ptr %ctx, i32 %warp) #3 {
   ret void
 }
 
+define internal void @observe_lanes(ptr %ctx) #3 {
+  ret void
+}
+
 define internal void @observe_exit(ptr %ctx) #3 {
   ret void
 }

@@ -2,7 +2,7 @@
 
 import pytest
 
-RACE = "no barrier orders the two"
+RACE = r"no bar\S+ orders the two"
 BRANCH = "setp.eq.u32 %p0, %r1, 1;\n@%p0 bra SECOND;\n"
 
 
@@ -129,3 +129,25 @@ def test_lanes_that_ended_before_a_barrier(pair, barrier):
         pair(body, "deadlock", "64 of 96 threads arrived", "warp 2 has ended", block=96)
     else:
         pair(body, RACE, block=96)
+
+
+#: Warp 0 of CTA 0 passes 2^25 barriers: as many as a clock can count.
+LONG = (
+    "setp.ne.u32 %p1, %r8, 0;\n@%p1 bra SHORT;\nmov.u32 %r5, 0;\nLOOP:\n" + 4 * "bar.warp.sync -1;\n"
+    + f"add.u32 %r5, %r5, 1;\nsetp.lt.u32 %p2, %r5, {2**23};\n@%p2 bra LOOP;\n"
+)  # fmt: skip
+
+
+def test_clocks_start_anew_with_a_cta(pair):
+    """What is found in CTA 1 does not depend on how long CTA 0 ran."""
+    body = LONG + "bra END;\nSHORT:\nst.shared.u32 [%r2], %r0;\n+ bar.sync 0;\nld.shared.u32 %r9, [%r3];\nEND:"
+    pair(body, "warp 1, lane 0.*no barrier orders the two", r"CTA \(1, 0, 0\)", grid=2)
+
+
+def test_a_full_clock_makes_no_false_alarm(launcher):
+    """In the same CTA it can't tell lanes apart any more."""
+    body = LONG + (
+        "SHORT:\nst.shared.u32 [%r2], %r0;\nbar.warp.sync -1;\nxor.b32 %r5, %r2, 4;\nld.shared.u32 %r9, [%r5];\n"
+        "bar.sync 0;\nld.shared.u32 %r9, [%r3];"
+    )
+    assert launcher.finding(body) == ""

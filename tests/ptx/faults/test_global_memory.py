@@ -29,7 +29,7 @@ OWN = "mad.wide.u32 %rd9, %r8, 256, %rd7;\n"
         (
             "mov.u32 %r5, 1;\n- mov.u32 %r5, 0;\nmad.wide.u32 %rd9, %r8, %r5, %rd3;\nsetp.eq.u32 %p0, %r0, 0;\n"
             "@%p0 st.global.u8 [%rd9], %r0;",
-            [r"\(W \+ 0\)", "1 bytes|1 byte"],
+            [r"\(W \+ 0\)", "writes 1 byte at"],
         ),
         # CTA 0 writes what CTA 1 reads.
         (

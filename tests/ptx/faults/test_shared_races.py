@@ -45,7 +45,7 @@ RACE = "no barrier orders the two"
         # Every lane of both warps reads one word, which thread 40 writes.
         (
             "setp.eq.u32 %p0, %r0, 40;\n@%p0 st.shared.u32 [12], %r0;\n+ bar.sync 0;\nld.shared.u32 %r9, [12];",
-            ["warp 1, lane 8", "shared offset 12", "of warp 0, lane 0 reads"],
+            ["warp 1, lane 8", "shared offset 12", "of warp 0, lane 31 reads"],
         ),
         # The barrier is there, but the second warp goes around it.
         (
@@ -101,32 +101,69 @@ def test_widths(pair, name, block):
     pair(body, RACE, r"warp 1, lane \d", r"of warp 0, lane \d", block=block)
 
 
+#: Word 0 is 0 and word 1 is 0; %r10 = 0, %r11 = 1.
+ZEROED = (
+    "mov.u32 %r10, 0;\nmov.u32 %r11, 1;\nsetp.eq.u32 %p0, %r0, 0;\n@%p0 st.shared.v2.u32 [0], {%r10, %r10};\n"
+    "bar.sync 0;\n"
+)
+KINDS = {
+    "generic address": (
+        "cvta.shared.u64 %rd8, 0;\ncvt.u64.u32 %rd9, %r2;\nadd.u64 %rd9, %rd9, %rd8;\nst.u32 [%rd9], %r0;\n"
+        "+ bar.sync 0;\nld.shared.u32 %r9, [%r3];"
+    ),
+    "plain read of a counter": ZEROED + "red.shared.add.u32 [0], 1;\n+ bar.sync 0;\nld.shared.u32 %r9, [0];",
+    "plain store to a counter": ZEROED + "- st.shared.u32 [0], %r1;\n+ red.shared.add.u32 [0], %r1;",
+    # Warp 1 waits for a flag that warp 0 raises behind its data: a volatile one orders them.
+    "flag": ZEROED + (
+        "setp.eq.u32 %p1, %r1, 1;\n@%p1 bra WAIT;\nst.shared.u32 [%r2+8], %r0;\n- st.shared.u32 [0], %r11;\n"
+        "+ st.volatile.shared.u32 [0], %r11;\nbra END;\nWAIT:\nld.volatile.shared.u32 %r9, [0];\n"
+        "setp.ne.u32 %p2, %r9, 1;\n@%p2 bra WAIT;\nld.shared.u32 %r9, [%r3+8];\nEND:"
+    ),
+    # Lane 0 of each warp adds to word 1 while it holds the lock in word 0; a store behind the lock is not protected.
+    "lock": ZEROED + (
+        "setp.ne.u32 %p1, %r4, 0;\n@%p1 bra END;\nLOCK:\natom.shared.cas.b32 %r9, [0], %r10, %r11;\n"
+        "setp.ne.u32 %p2, %r9, 0;\n@%p2 bra LOCK;\nld.shared.u32 %r12, [4];\nadd.u32 %r12, %r12, 1;\n"
+        "st.shared.u32 [4], %r12;\natom.shared.exch.b32 %r9, [0], %r10;\n- st.shared.u32 [4], %r12;\nEND:"
+    ),
+    # 16 x 16 halves that the other warp stored.
+    "wmma.load": (
+        "shl.b32 %r5, %r0, 4;\nst.shared.v4.u32 [%r5], {%r0, %r0, %r0, %r0};\n+ bar.sync 0;\nxor.b32 %r6, %r1, 1;\n"
+        "shl.b32 %r6, %r6, 9;\nmov.u32 %r7, 16;\n"
+        "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 "
+        "{%r16, %r17, %r18, %r19, %r20, %r21, %r22, %r23}, [%r6], %r7;"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_of_access(pair, name):
+    pair(KINDS[name], RACE, "of warp [01]")
+
+
 @pytest.mark.parametrize(
     "body",
     [
-        # A generic address of shared memory.
-        "cvta.shared.u64 %rd8, 0;\ncvt.u64.u32 %rd9, %r2;\nadd.u64 %rd9, %rd9, %rd8;\nst.u32 [%rd9], %r0;\n"
-        "+ bar.sync 0;\n"
-        "ld.shared.u32 %r9, [%r3];",
-        # Atomic operations don't race with each other, but with a plain read.
-        "setp.eq.u32 %p0, %r0, 0;\n@%p0 st.shared.u32 [0], %r0;\nbar.sync 0;\nred.shared.add.u32 [0], 1;\n"
-        "+ bar.sync 0;\n"
-        "ld.shared.u32 %r9, [0];",
-        # A plain store among atomic operations.
-        "setp.eq.u32 %p0, %r0, 0;\n@%p0 st.shared.u32 [0], %r0;\nbar.sync 0;\n- st.shared.u32 [0], %r1;\n"
-        "+ red.shared.add.u32 [0], %r1;",
-        # Warp 1 waits for a flag that warp 0 raises behind its data: a volatile one orders them.
-        "setp.eq.u32 %p0, %r0, 0;\n@%p0 st.shared.u32 [0], 0;\nbar.sync 0;\nsetp.eq.u32 %p1, %r1, 1;\n@%p1 bra WAIT;\n"
-        "st.shared.u32 [%r2+4], %r0;\n- st.shared.u32 [0], 1;\n+ st.volatile.shared.u32 [0], 1;\nbra END;\nWAIT:\n"
-        "ld.volatile.shared.u32 %r9, [0];\nsetp.ne.u32 %p2, %r9, 1;\n@%p2 bra WAIT;\nld.shared.u32 %r9, [%r3+4];\nEND:",
+        # A lane reads what its neighbour wrote.
+        "st.shared.u32 [%r2], %r0;\n+ bar.warp.sync -1;\nxor.b32 %r5, %r2, 4;\nld.shared.u32 %r9, [%r5];",
+        # All lanes read what lane 3 wrote.
+        "setp.eq.u32 %p0, %r4, 3;\n@%p0 st.shared.u32 [16], %r0;\n+ bar.warp.sync -1;\nld.shared.u32 %r9, [16];",
+        # A lane writes what its neighbour may still read.
+        "st.shared.u32 [%r2], %r0;\nbar.warp.sync -1;\nxor.b32 %r5, %r2, 4;\nld.shared.u32 %r9, [%r5];\n"
+        "+ bar.warp.sync -1;\nst.shared.u32 [%r2], %r9;",
+        # Lane 0 writes what all have read.
+        "st.shared.u32 [16], %r1;\nld.shared.u32 %r9, [16];\n+ bar.warp.sync -1;\nsetp.eq.u32 %p0, %r4, 0;\n"
+        "@%p0 st.shared.u32 [16], %r0;",
+        # A wait for copies is each thread's own.
+        "shl.b32 %r5, %r0, 4;\nmad.wide.u32 %rd9, %r0, 16, %rd0;\ncp.async.cg.shared.global [%r5], [%rd9], 16;\n"
+        "cp.async.wait_all;\n+ bar.warp.sync -1;\nxor.b32 %r6, %r5, 16;\nld.shared.u32 %r9, [%r6];",
+        # A shuffle brings the lanes together, so that what was read is there; a plain move does not.
+        "st.shared.u32 [%r2], %r0;\nbar.warp.sync -1;\nld.shared.u32 %r9, [%r2];\n- mov.u32 %r9, %r9;\n"
+        "+ shfl.sync.bfly.b32 %r9, %r9, 1, 31, -1;\nxor.b32 %r5, %r2, 4;\nst.shared.u32 [%r5], %r9;",
     ],
-    ids=["generic", "plain read of a counter", "plain store to a counter", "flag"],
+    ids=["neighbour", "one writes", "one still reads", "all have read", "copies", "shuffle"],
 )
-def test_kinds_of_access(pair, body):
-    if "volatile" in body:
-        body = body.replace("st.shared.u32 [0], 0;", "st.shared.u32 [0], %r0;").replace("[0], 1;", "[0], %r7;")
-        body = "mov.u32 %r7, 1;\n" + body
-    pair(body, RACE, "of warp [01]")
+def test_lanes_that_no_warp_barrier_orders(pair, body):
+    pair(body, "no bar.warp.sync orders the two lanes", "warp 0, lane [0-9]+.* of warp 0, lane [0-9]+", block=32)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from fa_bench.backends.base import Spills
+from fa_bench.backends.spills import LOCAL, dram_bytes, passed
 from fa_bench.cases import AttentionShape, Tile
 from fa_bench.compiler import nvrtc_available
 from fa_bench.model import gpus
 from fa_bench.validation.run import flash2_case
-from fa_bench.validation.spills import LOCAL, Spills, dram_bytes, passed
 
 pytestmark = pytest.mark.skipif(nvrtc_available() is not None, reason=str(nvrtc_available()))
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from fa_bench import algorithms, ptx, reference
+from fa_bench.backends.base import SECTORS_OF_A_LINE, Spills
 from fa_bench.backends.hierarchy import CacheRun, best_l2, blocks_per_sm
 from fa_bench.backends.programs import arguments, tensor_view
 from fa_bench.cases import Case
@@ -22,22 +23,8 @@ from fa_bench.model.gpu import Gpu
 from fa_bench.ptx.caches import LINE_BYTES, event
 from fa_bench.ptx.layout import DONE, Event
 
-SECTORS_OF_A_LINE: Final = 4
 #: What the spilled registers are called among the tensors.
 LOCAL: Final = "local memory"
-
-
-@dataclass(frozen=True, slots=True)
-class Spills:
-    """Sectors that a CTA stores to local memory, multiples of 4: at every tile of K and V, and once at its end."""
-
-    per_tile: int
-    per_cta: int
-
-    @property
-    def lines(self) -> int:
-        """Lines of a CTA's local memory that are written."""
-        return (self.per_tile + self.per_cta) // SECTORS_OF_A_LINE
 
 
 def dram_bytes(case: Case, gpu: Gpu, spills: Spills) -> int:

@@ -1,0 +1,339 @@
+"""What a kernel does to L2, in closed form: how much passes between two moments, and what that drives out.
+
+An L2 with least-recently-used replacement still holds a line if fewer *places* were taken since its last use than the
+cache has. The places between two moments are counted here, tensor by tensor, and each line once:
+
+* CTAs start in linear order, ``wave = SMs x CTAs per SM`` at a time. CTAs of a wave run in step: they read, then write
+  their outputs; a kernel without dynamic shared memory does both CTA by CTA.
+* A tensor is *streamed* if each CTA has its own part of it. It is *shared* if many CTAs read the same part (K, V). It
+  is *looped* if one CTA works on a whole slice and comes back to it (Q, O_acc, l and m of FlashAttention-1).
+* L2 in two partitions: an SM goes through its own, a line has its home in one. Of lines that one SM reads, half get a
+  second place as a copy; of lines that SMs on both sides read, all do; a line that is only written has one.
+
+Lines do not fill the sets of a cache evenly, so that it starts to lose lines before it is full. How many lines of one
+tensor a set gets has the variance of a draw: with two partitions a written line lies in a given one or not (½), and a
+line that one SM reads lies in that SM's for certain and in the other with ½. With one partition consecutive lines fill
+the sets evenly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from fa_bench.model.gpu import Gpu
+from fa_bench.model.occupancy import occupancy
+
+if TYPE_CHECKING:
+    # Only for types: rooms below algorithms/ use this package, so it cannot import them while it is loaded.
+    from fa_bench.algorithms.base import Launch, Op, Program
+
+Pattern = Literal["streamed", "shared", "looped"]
+
+#: Places of a set.
+WAYS: Final = 16
+#: Of these at most so many are dirty; one more, and the oldest dirty line is written back.
+DIRTY_WAYS: Final = 8
+#: Lines of a DRAM page are in different sets; the first of them goes when this part of the capacity has passed.
+FIRST_OF_PAGE: Final = 0.95
+#: A page's lines are written back with the one whose set is too full; their sets are about as full as each other, so
+#: that this is as if each line met so many sets.
+_PAGE_SETS: Final = 1.5
+#: Tensors whose rows are keys: CTAs of the same slice with other queries read the same rows.
+_KEY_SIDE: Final = ("K", "V")
+#: Sets that are filled evenly lose the first line when the 17th comes: half a line later on average.
+_EVEN: Final = 1 + 0.5 / WAYS
+#: Spread of the load of such sets, relative: tensors end anywhere in a round of all sets.
+_EVEN_SPREAD: Final = 0.05
+#: Loads of sets have a variance like that of a draw, and lighter tails: where homes alternate from granule to granule,
+#: as in the emulated L2, the lines in sets that are too full, counted for 24 to 126 MiB, are those of a normal
+#: distribution with this part of the variance.
+_LIGHT_TAILS: Final = 0.7
+#: In a loop each line meets all others of its set: one line too many in a set, and it loses all of them.
+_LOOP: Final = 1 - 1 / WAYS
+#: A CTA that reads at least this share of a K/V head reads a prefix of it, as under a causal mask; else a tile.
+_PREFIX: Final = 0.5
+#: Repetitions below this are rows that are read again at once (sectors that two instructions share).
+_ONCE: Final = 1.01
+
+
+class Places(NamedTuple):
+    """Places that pass, in bytes, and the variance of their number in a set, in bytes times lines."""
+
+    nbytes: float
+    variance: float
+
+
+class Moment(NamedTuple):
+    """A moment in a program: the launch, and which share of its reads by pattern and of its writes is done then."""
+
+    stage: int
+    streamed: float
+    looped: float
+    shared: float
+    written: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """L2, as the model sees it.
+
+    Parameters
+    ----------
+    nbytes : int
+        Capacity, both partitions together.
+    partitions : int
+        1 or 2.
+    """
+
+    nbytes: int
+    partitions: int
+
+    def places(self, *, read: bool, by_many: bool) -> tuple[float, float]:
+        """Places of a line and the variance of each, see the module's docstring."""
+        if self.partitions == 1:
+            return 1.0, 0.0
+        if not read:
+            return 1.0, 1 / 2
+        # A line that one SM reads has one place for certain, and a second one with ½: variance ¼ for half of the lines.
+        return (2.0, 0.0) if by_many else (1.5, 1 / 6)
+
+    def held(self, passed: Places) -> float:
+        """Probability that a line is still there after ``passed``."""
+        even = self.partitions == 1
+        return self._within(passed.nbytes, self.nbytes * (_EVEN if even else 1), passed.variance / WAYS)
+
+    def held_dirty(self, passed: Places) -> float:
+        """Probability that a dirty line is still there: it leaves with the first line of its DRAM page."""
+        return self.held(Places(passed.nbytes / FIRST_OF_PAGE, passed.variance / FIRST_OF_PAGE))
+
+    def held_in_loop(self, passed: Places) -> float:
+        """Probability that a line is still there when a loop of ``passed`` comes back to it."""
+        even = self.partitions == 1
+        return self._within(passed.nbytes, self.nbytes * (_EVEN if even else _LOOP), passed.variance / WAYS)
+
+    def dirty_in_loop(self, nbytes: float) -> float:
+        """Probability that a line stays dirty when a loop writes ``nbytes`` and comes back to it."""
+        if self.partitions == 1:
+            return self._within(nbytes, self.nbytes / 2 * _EVEN, 0.0)
+        fits = 1 - 0.5 / DIRTY_WAYS
+        variance = _LIGHT_TAILS * self._dirty_variance(nbytes)
+        return float(self._within(nbytes, self.nbytes / 2 * fits, variance) ** _PAGE_SETS)
+
+    def excess(self, dirty_bytes: float) -> float:
+        """Bytes that the limit on dirty lines writes back of ``dirty_bytes``: what is above 8 of 16, summed over sets.
+
+        The mean of ``max(0, x - limit)`` over the normal distribution of the load.
+        """
+        limit = self.nbytes / 2
+        if dirty_bytes <= 0:
+            return 0.0
+        spread = self._spread(limit, self._dirty_variance(dirty_bytes))
+        z = (dirty_bytes - limit) / spread
+        return max(0.0, spread * (z * _normal(z) + math.exp(-z * z / 2) / math.sqrt(2 * math.pi)))
+
+    def _dirty_variance(self, nbytes: float) -> float:
+        _, variance = self.places(read=False, by_many=False)
+        return variance * nbytes / DIRTY_WAYS
+
+    def _within(self, nbytes: float, capacity: float, variance: float) -> float:
+        if nbytes <= 0:
+            return 1.0
+        return _normal((capacity - nbytes) / self._spread(capacity, variance))
+
+    def _spread(self, capacity: float, variance: float) -> float:
+        return max(_EVEN_SPREAD * capacity, math.sqrt(variance * capacity))
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What one launch does with one tensor.
+
+    Attributes
+    ----------
+    pattern : {"streamed", "shared", "looped"}
+    read_bytes, write_bytes : int
+        Global traffic.
+    nbytes : int
+        Different bytes of it.
+    heads : int
+        Parts of the tensor that slices share or have, and of which a CTA touches one.
+    ctas_per_head : int
+        CTAs that touch the same part.
+    cta_share : float
+        Part of a head that one CTA reads.
+    places, variance : float
+        Per line, see :meth:`Cache.places`.
+    """
+
+    pattern: Pattern
+    read_bytes: int
+    write_bytes: int
+    nbytes: int
+    heads: int
+    ctas_per_head: int
+    cta_share: float
+    places: float
+    variance: float
+
+    @property
+    def passes(self) -> float:
+        """How often each byte is read or written, whichever is more."""
+        return max(self.read_bytes, self.write_bytes) / self.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One launch: its CTAs, how many run at a time, and what they do with each tensor."""
+
+    entry: str
+    ctas: int
+    wave: int
+    ctas_per_slice: int
+    #: Whether CTAs of a wave read before they write; they stage tiles in shared memory then.
+    in_step: bool
+    uses: Mapping[str, Use]
+
+    @property
+    def waves(self) -> float:
+        """Waves, the last one in part."""
+        return self.ctas / self.wave
+
+    @property
+    def passes(self) -> float:
+        """Passes of a CTA's loop over its slice."""
+        return max((use.passes for use in self.uses.values() if use.pattern == "looped"), default=1.0)
+
+    @property
+    def rolling(self) -> bool:
+        """Whether CTAs take different times, as under a causal mask, so that each wave grows out of the one before."""
+        return (
+            any(use.pattern == "shared" and _PREFIX <= use.cta_share < 1 / _ONCE for use in self.uses.values())
+            and self.ctas_per_slice > 1
+        )
+
+    def share(self, use: Use, start: Moment, end: Moment) -> float:
+        """Part of a tensor that is touched between two moments of this launch."""
+        if use.pattern == "looped":
+            part = end.looped - start.looped
+        elif use.pattern == "shared":
+            part = end.shared - start.shared
+            # Consecutive CTAs touch a head more than they fill, where a wave cuts it.
+            more = 1 - math.gcd(use.ctas_per_head, self.wave) / use.ctas_per_head
+            part += min(1.0, self.wave * use.cta_share) * more / use.heads * min(1.0, part * self.waves)
+        elif use.read_bytes:
+            part = end.streamed - start.streamed
+        else:
+            part = end.written - start.written
+        return min(1.0, max(0.0, part))
+
+    def loop_places(self) -> tuple[Places, float]:
+        """Places that one pass of the loop of all CTAs of a wave takes, and the dirty bytes among them.
+
+        A copy that answers for its home leaves the home unused: a line that is only read takes one place.
+        """
+        nbytes = variance = dirty = 0.0
+        for use in self.uses.values():
+            part = use.nbytes / self.waves
+            if use.pattern == "looped" and not use.write_bytes:
+                nbytes += part
+                continue
+            if use.pattern == "looped":
+                dirty += part
+            elif use.read_bytes:
+                part = self.share(use, _START, Moment(0, *4 * (1 / self.waves,))) * use.nbytes / self.passes
+            else:
+                continue
+            nbytes += part * use.places
+            variance += part * use.places * use.variance
+        return Places(nbytes, variance), dirty
+
+
+_START: Final = Moment(0, 0.0, 0.0, 0.0, 0.0)
+
+
+def passed(stages: tuple[Stage, ...], start: Moment, end: Moment) -> Places:
+    """Places that are taken between two moments of a program, each line counted once."""
+    first: dict[str, tuple[float, float, float, float]] = {}
+    for index in range(start.stage, end.stage + 1):
+        stage = stages[index]
+        low = start if index == start.stage else Moment(index, 0.0, 0.0, 0.0, 0.0)
+        high = end if index == end.stage else Moment(index, 1.0, 1.0, 1.0, 1.0)
+        for tensor, use in stage.uses.items():
+            part = stage.share(use, low, high)
+            if part:
+                nbytes, most, places, variance = first.get(tensor, (0.0, 0.0, 0.0, 0.0))
+                first[tensor] = (
+                    max(nbytes, use.nbytes),
+                    max(most, use.places),
+                    places + part * use.places,
+                    variance + part * use.places * use.variance,
+                )
+    total = spread = 0.0
+    for nbytes, most, places, variance in first.values():
+        once = min(1.0, most / places)
+        total += nbytes * places * once
+        spread += nbytes * variance * once
+    return Places(total, spread)
+
+
+def stage_of(
+    program: Program, launch: Launch, traffic: Mapping[tuple[str, str, Op], int], gpu: Gpu, blocks_per_sm: int | None
+) -> Stage:
+    """One launch of ``program`` as the model sees it.
+
+    Parameters
+    ----------
+    program : Program
+    launch : Launch
+    traffic : mapping of (kernel, tensor, "read" or "write") to int
+        Global traffic in bytes.
+    gpu : Gpu
+    blocks_per_sm : int, optional
+        CTAs on an SM at a time; by default what threads and shared memory allow. Registers are not known before a
+        kernel is compiled.
+    """
+    ctas = math.prod(launch.grid)
+    if blocks_per_sm is None:
+        threads = math.prod(launch.block)
+        blocks_per_sm = occupancy(gpu, threads=threads, smem_bytes=launch.smem_bytes, registers=0).blocks_per_sm
+    wave = min(ctas, max(1, blocks_per_sm) * gpu.sm_count)
+    # CTAs that are not ordered by slice are those of one slice.
+    per_slice = launch.ctas_per_slice or ctas
+    cache = Cache(gpu.l2_bytes, gpu.l2_partitions)
+    entry = launch.kernel.entry
+    tensors = dict.fromkeys(tensor for kernel, tensor, _ in traffic if kernel == entry)
+    uses = {}
+    for tensor in tensors:
+        read, write = traffic.get((entry, tensor, "read"), 0), traffic.get((entry, tensor, "write"), 0)
+        buffer = program.buffer(tensor)
+        nbytes = min(buffer.nbytes, max(read, write))
+        if not nbytes:
+            continue
+        slices = ctas // per_slice
+        heads = min(slices, buffer.shape[0] * buffer.shape[1])
+        ctas_per_head = slices // heads * per_slice
+        repeated = max(read, write) > _ONCE * nbytes
+        pattern: Pattern = "streamed"
+        if repeated and tensor in _KEY_SIDE:
+            pattern = "shared"
+        elif repeated and per_slice == 1:
+            pattern = "looped"
+        by_many = pattern == "shared" and min(wave, ctas_per_head) > 1
+        uses[tensor] = Use(
+            pattern, read, write, nbytes, heads, ctas_per_head, min(1.0, read * heads / (ctas * nbytes)),
+            *cache.places(read=read > 0, by_many=by_many),
+        )  # fmt: skip
+    return Stage(entry, ctas, wave, per_slice, launch.smem_bytes > 0, uses)
+
+
+def prefix_share(use: Use) -> float:
+    """Mean part of a head that CTAs read from its start on; 1 where each reads all of it, or a tile anywhere in it."""
+    return use.cta_share if use.cta_share >= _PREFIX else 1.0
+
+
+def _normal(z: float) -> float:
+    """The normal distribution."""
+    return 0.5 * (1 + math.erf(z / math.sqrt(2)))
