@@ -26,8 +26,8 @@ def validate(
     explains it. Exits with 1 if global reads differ, if L2 reads are off by more than 4 %, or if sectors at L2 are not
     accounted for.
     """
-    from fa_bench.cli.devices import missing_emulator, opened
     from fa_bench.backends import spills
+    from fa_bench.cli.devices import missing_emulator, opened
     from fa_bench.errors import DeviceUnavailable
     from fa_bench.report.validation import document, flat_rows, tables
     from fa_bench.validation.run import Runner

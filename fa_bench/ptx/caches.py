@@ -302,8 +302,10 @@ class _Code:
 
 @functools.cache
 def _code() -> _Code:
-    """Machine code of ``ir/caches.ll``."""
-    engine = jit.run_time_engine(runtime.template("caches", LINE_MASK=(1 << Event.LINE_BITS) - 1))
+    """Machine code of ``ir/caches.ll`` and ``ir/hierarchy.ll``."""
+    engine = jit.run_time_engine(
+        runtime.template("caches") + runtime.template("hierarchy", LINE_MASK=(1 << Event.LINE_BITS) - 1)
+    )
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     return _Code(
         ctypes.CFUNCTYPE(None, pointer, pointer, number, number)(engine.get_function_address("consume")),

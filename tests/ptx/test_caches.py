@@ -242,7 +242,7 @@ def test_a_set_keeps_as_many_dirty_lines_as_it_may() -> None:
 
 
 def test_dirty_lines_of_a_dram_page_are_written_together() -> None:
-    """The first line has to leave; lines 0 to 7 share a page of 1 KiB: 8 lines are written, and 7 of them are there still.
+    """The first line has to leave; lines 0 to 7 share a page of 1 KiB: 8 are written, and 7 of them are still there.
 
     Lines 8 to 15 and the new one stay dirty: 36 sectors.
     """
