@@ -30,6 +30,7 @@ from fa_bench.cli.kernels import kernels
 from fa_bench.cli.mutate import mutate
 from fa_bench.cli.options import AxesCommand
 from fa_bench.cli.profile import profile
+from fa_bench.cli.report import report
 from fa_bench.cli.sweep import sweep
 from fa_bench.cli.trace import trace
 from fa_bench.cli.validate import validate
@@ -92,6 +93,7 @@ _COMMANDS: Final[tuple[tuple[Callable[..., int | None], type[TyperCommand]], ...
     (check, AxesCommand),
     (compare, TyperCommand),
     (baseline, TyperCommand),
+    (report, TyperCommand),
     (profile, TyperCommand),
     (diff, TyperCommand),
     (validate, TyperCommand),

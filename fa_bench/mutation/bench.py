@@ -90,7 +90,6 @@ class Bench:
         self.ptx: Final = operators.without_comments(self._compiled[spec].ptx)
         self._before = [self._unharmed(trial) for trial in self._trials]
         self._executed = frozenset().union(*(ran.executed[spec] for ran in self._before))
-        self._budget = _BUDGET_LEAST + _BUDGET_TIMES * max(ran.jumps[spec] for ran in self._before)
 
     def mutants(self) -> list[Mutant]:
         """All that can be dropped of the kernel."""
@@ -101,7 +100,7 @@ class Bench:
         kernel = self._edited(mutant.edit)
         differing = extra = ""
         for trial, before in zip(self._trials, self._before, strict=True):
-            found = self._observe(trial, kernel)
+            found = self._observe(trial, before, kernel)
             if isinstance(found, _Caught):
                 name = trial_name(trial)
                 return Outcome(self.spec.entry, build, mutant, found.verdict, found.finding, found.sentence, name)
@@ -123,8 +122,8 @@ class Bench:
 
     def _traps(self, probe: Edit) -> bool:
         kernel = self._edited(probe)
-        for trial in self._trials:
-            found = self._observe(trial, kernel)
+        for trial, before in zip(self._trials, self._before, strict=True):
+            found = self._observe(trial, before, kernel)
             if isinstance(found, _Caught) and found.finding == "trap":
                 return True
         return False
@@ -150,11 +149,13 @@ class Bench:
             raise FaBenchError(f"{trial_name(trial)} fails as it is, so mutants say nothing. {problem}")
         return ran
 
-    def _observe(self, trial: Trial, kernel: Kernel) -> Ran | _Caught:
+    def _observe(self, trial: Trial, before: Ran, kernel: Kernel) -> Ran | _Caught:
         """Run a trial with ``kernel`` in place of the bench's own."""
         loaded = {**self._loaded, self.spec: kernel}
+        # The other kernels have budgets too: what a mutant leaves may be how often the next one loops.
+        budgets = {spec: _BUDGET_LEAST + _BUDGET_TIMES * jumps for spec, jumps in before.jumps.items()}
         try:
-            ran = trial.run(self._compiled, loaded, self._checks, {self.spec: self._budget})
+            ran = trial.run(self._compiled, loaded, self._checks, budgets)
         except KernelFault as fault:
             name, checks = _finding(fault.message)
             return _Caught("checks" if checks else "fault", name, fault.message)

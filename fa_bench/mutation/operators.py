@@ -22,7 +22,7 @@ _GUARD: Final = re.compile(r"@(?P<negated>!?)(?P<register>\S+)\s+")
 
 _BARRIERS: Final = ("bar.sync", "barrier.sync", "bar.arrive", "barrier.arrive", "bar.warp.sync", "membar", "fence")
 _WAITS: Final = ("cp.async.wait_group", "cp.async.wait_all", "cp.async.commit_group", "cp.async.mbarrier.arrive")
-_MBARRIER_WAITS: Final = ("mbarrier.test_wait", "mbarrier.try_wait")
+_MBARRIER_WAITS: Final = ("mbarrier.test_wait", "mbarrier.test_wait.parity")
 
 
 def without_comments(text: str) -> str:
@@ -147,7 +147,7 @@ class _Uses:
         """Whether its result is only compared with 0 to guard something: a predicate that went through a register."""
         readers = self.of(instruction)
         return bool(readers) and all(
-            reader.row.op == "setp" and _is(reader, 2, 0) and self.mutated_elsewhere(reader) for reader in readers
+            reader.row.op == "setp" and _imm(reader, 2) == 0 and self.mutated_elsewhere(reader) for reader in readers
         )
 
     def mutated_elsewhere(self, instruction: Instruction) -> bool:
@@ -257,12 +257,11 @@ def _comparison(instruction: Instruction, uses: _Uses) -> Iterator[_Change]:
         if instruction.has("xor") or other.startswith("!"):
             return
         opcode = re.sub(r"\.(?:and|or)\b", "", instruction.text.split()[0])
-        differs = "xor.pred differs, differs, " + target
         for name, move, alone in (
             ("first", f"mov.pred {target}, {other};", f"mov.pred differs, {other};"),
             ("second", f"{opcode} {target}, {first}, {second};", f"{opcode} differs, {first}, {second};"),
         ):
-            probe = f"{{ .reg .pred differs; {alone} {here} {differs}; @differs trap; }}"
+            probe = f"{{ .reg .pred differs; {alone} {here} xor.pred differs, differs, {target}; @differs trap; }}"
             yield _Change("mask", f"without its {name} condition", move, probe)
     elif not uses.mutated_elsewhere(instruction) and uses.of(instruction):
         yield _Change("mask", "always true", f"mov.pred {target}, -1;", f"{here} @!{target} trap;")
@@ -291,10 +290,6 @@ def _names(instruction: Instruction, *places: int) -> set[str]:
 def _imm(instruction: Instruction, place: int) -> int | float | None:
     operand = instruction.operands[place]
     return operand.value if isinstance(operand, Imm) else None
-
-
-def _is(instruction: Instruction, place: int, value: int) -> bool:
-    return _imm(instruction, place) == value
 
 
 def _one_line(text: str) -> str:

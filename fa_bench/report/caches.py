@@ -37,9 +37,9 @@ def passages(traffic: Sequence[TensorTraffic]) -> list[Passage]:
     if not any(row.level == "dram" and row.source == "emulated" for row in traffic):
         return []
     found = []
-    for (kernel, tensor, op, level, source), asked in cells.items():
-        if (level, source) != ("global", "emulated"):
-            continue
+    # What an earlier kernel wrote may reach DRAM while this one runs, without a request of its own.
+    for kernel, tensor, op in dict.fromkeys(key[:3] for key in cells if key[4] == "emulated"):
+        asked = cells.get((kernel, tensor, op, "global", "emulated"))
         l2 = cells.get((kernel, tensor, op, "l2", "emulated"))
         dram = cells.get((kernel, tensor, op, "dram", "emulated"))
         model = cells.get((kernel, tensor, op, "dram", "model"))
@@ -48,9 +48,9 @@ def passages(traffic: Sequence[TensorTraffic]) -> list[Passage]:
                 kernel,
                 tensor,
                 op,
-                asked.requests,
-                asked.bytes,
-                asked.hit_bytes,
+                None if asked is None else asked.requests,
+                0 if asked is None else asked.bytes,
+                None if asked is None else asked.hit_bytes,
                 None if l2 is None else l2.requests,
                 0 if l2 is None else l2.bytes,
                 None if l2 is None else l2.hit_bytes,

@@ -40,7 +40,7 @@ def page(comparison: Comparison) -> str:
     text = json.dumps(_document(comparison), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # "<" could end the script element that holds the data.
     parts = {
-        "__STYLE__": _read("trace.css"),
+        "__STYLE__": _read("base.css") + _read("trace.css"),
         "__SCRIPT__": "\n".join(map(_read, _SCRIPTS)),
         "__DATA__": text.replace("<", "\\u003c"),
     }

@@ -206,7 +206,7 @@ def _dram(rows: tuple[Mapping[str, Value], ...]) -> Comparison:
         Column("l2_dirty_bytes_emulated", "dirty", "megabytes"),
     )
     note = (
-        "+ spills: with the published kernel's stores of spilled registers among ours, which has none. dirty: of O and "
+        "In + spills the published kernel's stores of spilled registers are among ours, which has none. dirty: of O and "
         "LSE, what L2 had not written back when the kernel ended, and DRAM has not seen. MAPE: emulated "
         f"{_mean(rows, 'dram_deviation_emulated')}, with spills {_mean(rows, 'dram_deviation_emulated_with_spills')}, "
         f"model {_mean(rows, 'dram_deviation_model')}."

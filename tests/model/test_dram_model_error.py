@@ -61,4 +61,4 @@ def test_errors_are_of_all_bytes() -> None:
 
 
 def test_a_row_of_the_table() -> None:
-    assert SCRIPT.row("x", [0.0, 0.04, -0.06, 0.2]) == "| x | 4 | 50% | 75% | +20.0 % |"
+    assert SCRIPT.row("x", [0.0, 0.04, -0.06, 0.2]) == "| x | 4 | 50 % | 75 % | +20.0 % |"

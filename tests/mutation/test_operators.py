@@ -55,6 +55,14 @@ def test_waiting_for_an_mbarrier_succeeds_at_once() -> None:
     assert changes(f"{body}\n{wait}\n@%p1 bra $L;\n$L:")[0] == ("wait", "never waits", "mov.pred %p1, -1;")
 
 
+def test_waiting_for_a_phase_succeeds_at_once_and_a_copy_does_not_arrive() -> None:
+    body = "cp.async.mbarrier.arrive.noinc.shared.b64 [%r2];\nmbarrier.test_wait.parity.shared.b64 %p1, [%r2], 0;"
+    assert changes(f"{body}\n@%p1 bra $L;\n$L:")[:2] == [
+        ("wait", "dropped", ""),
+        ("wait", "never waits", "mov.pred %p1, -1;"),
+    ]
+
+
 def test_a_guard_is_lifted_or_takes_all() -> None:
     assert changes("setp.eq.u32 %p1, %r1, 0;\n@!%p1 st.global.u32 [%rd1], %r1;") == [
         ("predicate", "always", "st.global.u32 [%rd1], %r1;"),

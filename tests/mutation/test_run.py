@@ -111,6 +111,50 @@ def test_an_endless_loop_ends(own_kernel: Path, own_case: Case) -> None:
     assert found["never repeats"] == ("none", "")
 
 
+def test_a_later_kernel_that_loops_on_what_a_mutant_left_ends_too(own_kernel: Path, own_case: Case) -> None:
+    """Without the count that the first kernel writes, the second one would take 2^32 - 1 turns: poison is all ones."""
+    count = """
+.visible .entry count(.param .u64 p_w)
+{
+    .reg .pred %p<2>;  .reg .b32 %r<3>;  .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [p_w];
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, 3;
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 st.global.u32 [%rd1], %r2;
+    ret;
+}
+"""
+    loop = """ld.param.u64 %rd7, [p_w];
+    ld.global.u32 %r10, [%rd7];
+$L_top:
+    sub.u32 %r10, %r10, 1;
+    setp.ne.u32 %p4, %r10, 0;
+    @%p4 bra $L_top;
+    setp.lt.u32 %p2"""
+    changed = PTX.replace("setp.lt.u32 %p2", loop).replace(
+        ".param .u32 p_keys)", ".param .u32 p_keys, .param .u64 p_w)"
+    )
+    own_kernel.with_suffix(".ptx").write_text(changed + count)
+    first = """
+[workspaces.W]
+dtype = "i32"
+shape = [1, 1, 1]
+[[kernels]]
+entry = "count"
+grid = [1]
+block = [32]
+args = ["W"]
+[[kernels]]"""
+    toml = own_kernel.read_text().replace('"i32 seq_kv"]', '"i32 seq_kv", "W"]').replace("[[kernels]]", first)
+    own_kernel.write_text(toml)
+    algorithms.add(load(own_kernel))
+    case = Case("only_key", own_case.shape, "fp32", content=algorithms.content_of("only_key"))
+    test = run(Request((case,), A100, kinds=("predicate",), checks=False))
+    found = {(o.kernel, o.mutant.action): (o.verdict, o.finding) for o in test.outcomes}
+    assert found["count", "never"] == ("fault", "endless loop")
+
+
 def test_a_kernel_that_fails_as_it_is_says_nothing(own_kernel: Path, own_case: Case) -> None:
     own_kernel.with_suffix(".ptx").write_text(PTX.replace("bar.sync 0;                          // NEEDED", ""))
     algorithms.add(load(own_kernel))

@@ -53,6 +53,11 @@ def test_a_passage_has_every_level() -> None:
     assert (o.l1_hit_bytes, o.l2_bytes, o.l2_hit_bytes, o.dram_bytes, o.dram_model_bytes) == (None, 2048, None, 0, None)
 
 
+def test_what_is_written_back_while_a_later_kernel_runs_is_a_row() -> None:
+    (*_, late) = passages([*ROWS, _row("P", "write", "dram", "emulated", 512)])
+    assert (late.tensor, late.global_bytes, late.l2_bytes, late.dram_bytes) == ("P", 0, 0, 512)
+
+
 def test_the_table_shows_shares_and_limits(counted: Record) -> None:
     table = caches_table(counted, ROWS)
     assert table is not None
