@@ -206,8 +206,8 @@ def _dram(rows: tuple[Mapping[str, Value], ...]) -> Comparison:
         Column("l2_dirty_bytes_emulated", "dirty", "megabytes"),
     )
     note = (
-        "In + spills the published kernel's stores of spilled registers are among ours, which has none. dirty: of O and "
-        "LSE, what L2 had not written back when the kernel ended, and DRAM has not seen. MAPE: emulated "
+        "In + spills the published kernel's stores of spilled registers are among ours, which has none. dirty: of O "
+        "and LSE, what L2 had not written back when the kernel ended, and DRAM has not seen. MAPE: emulated "
         f"{_mean(rows, 'dram_deviation_emulated')}, with spills {_mean(rows, 'dram_deviation_emulated_with_spills')}, "
         f"model {_mean(rows, 'dram_deviation_model')}."
     )
