@@ -122,6 +122,7 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
                 *("fa_bench.validation.result", "fa_bench.mutation.result"),
                 *("fa_bench.comparison.compare", "fa_bench.comparison.figures", "fa_bench.comparison.rules"),
                 *("fa_bench.tracing.result", "fa_bench.algorithms.base"),
+                *("fa_bench.comparison.runs", "fa_bench.sweep.manifest", "fa_bench.model.gpu"),
             ),
         ),
         # Of a backend its protocol and what it gives back; never one of them by name.
@@ -261,7 +262,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         ("fa_bench/data", "*.csv", "fa_bench/data", 1),
         ("fa_bench/_shipped", "*.zip", "fa_bench/_shipped", 1),
         ("fa_bench/tracing", "*.*", "fa_bench/tracing", 8),
-        ("fa_bench/report/web", "*.*", "fa_bench/report/web", 6),
+        ("fa_bench/report/web", "*.*", "fa_bench/report/web", 7),
+        ("fa_bench/report/page/web", "*.*", "fa_bench/report/page/web", 4),
         ("fa_bench", "*.py", "fa_bench", 80),
     ],
 )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from fa_bench.records import Record, Source
+from fa_bench.records import Record, Source, TensorTraffic
 from fa_bench.report.names import FACTS, record_name
 from fa_bench.units import format_bytes, format_count, format_error, format_ms, format_si
 
@@ -21,10 +21,11 @@ SOURCES: Final[tuple[Source, ...]] = ("model", "emulated", "measured")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A record and the run that it is of: a letter where there are several runs, else empty."""
+    """A record, the run that it is of (a letter where there are several, else empty), its lines of traffic.csv."""
 
     record: Record
     run: str = ""
+    traffic: tuple[TensorTraffic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Unit:
 
 BYTES: Final = Unit(lambda value: format_bytes(round(value)), lambda value: f"{format_count(round(value))} B", True)
 MS: Final = Unit(format_ms, lambda value: f"{value:.6g} ms")
-FLOPS: Final = Unit(lambda value: format_si(value, "FLOP/s"), lambda value: f"{value * 1e-12:.6g} TFLOP/s")
+FLOPS: Final = Unit(lambda value: format_si(value, ""), lambda value: f"{value * 1e-12:.6g} TFLOP/s")
 ERROR: Final = Unit(format_error, lambda value: f"{value:.6g}")
 
 
@@ -77,7 +78,7 @@ class Chart:
     series : tuple of Series
         None of them empty; at least one.
     floor : tuple of (int, float)
-        Length and what no kernel can stay below; empty where there is no such figure.
+        Length and the compulsory figure; empty where there is none.
     """
 
     key: str
@@ -143,14 +144,14 @@ def _panel(title: str, rows: Sequence[Row]) -> Panel:
         made = make(chosen)
         if isinstance(made, Chart):
             charts.append(made)
-        else:
+        elif made:
             missing.append(made)
     first = rows[0].record
     return Panel(title, first.gpu, first.dtype, tuple(rows), chosen, tuple(charts), tuple(missing))
 
 
 def _chosen(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Of the tiles of one implementation, length, run and backend the fastest; without times, the one of fewest bytes."""
+    """Of the tiles of an implementation, length, run and backend the fastest; without times that of fewest bytes."""
     best: dict[tuple[object, ...], Row] = {}
     for row in rows:
         record = row.record
@@ -192,7 +193,11 @@ _Measure = Callable[[Record, Source], Point | None]
 _LEVELS: Final[Mapping[str, tuple[str, str]]] = {
     "global": ("Global memory", "32-byte sectors that instructions ask for, before any cache"),
     "l2": ("L2", "what L1 passes on"),
-    "dram": ("DRAM", "what L2 passes on; a whisker is where an emulated figure may lie"),
+    "dram": (
+        "DRAM",
+        "what L2 passes on; less than compulsory where what was written is still in L2. A whisker is where an emulated "
+        "figure may lie",
+    ),
 }
 
 
@@ -235,13 +240,16 @@ def _time(rows: Sequence[Row]) -> Chart | str:
             return Point(record.seq_q, time, tile_of(record), record.time_p20_ms, record.time_p80_ms, detail)
         return None
 
-    note = "Median; whiskers from the 20th to the 80th percentile. The model is the roofline, the least that peaks allow."
-    return _measured("Time", "time", note, MS, rows, measure)
+    note = (
+        "Median; whiskers from the 20th to the 80th percentile. The model is the roofline, the least that peaks allow."
+    )
+    made = _measured("Time", "time", note, MS, rows, measure)
+    return made or "Time and FLOP/s: no row has a time; the emulator never states one."
 
 
 def _rate(rows: Sequence[Row]) -> Chart | str:
     def measure(record: Record, source: Source) -> Point | None:
-        if record.flops_nominal is None:
+        if not record.flops_nominal:
             return None
         if source == "model" and record.roofline_ms is not None:
             return Point(record.seq_q, record.flops_nominal / record.roofline_ms * 1e3, tile_of(record))
@@ -254,14 +262,17 @@ def _rate(rows: Sequence[Row]) -> Chart | str:
             return Point(record.seq_q, rate, tile_of(record), low, high)
         return None
 
-    return _measured("FLOP/s", "flops", "Nominal FLOPs over the median time.", FLOPS, rows, measure)
+    made = _measured("FLOP/s", "flops", "Nominal FLOPs over the median time.", FLOPS, rows, measure)
+    if made is None and any(row.record.time_ms is not None for row in rows):
+        return "FLOP/s: no row that has a time has FLOPs."
+    return made or ""
 
 
-def _measured(title: str, key: str, note: str, unit: Unit, rows: Sequence[Row], measure: _Measure) -> Chart | str:
-    """A chart that a prediction alone would not fill."""
+def _measured(title: str, key: str, note: str, unit: Unit, rows: Sequence[Row], measure: _Measure) -> Chart | None:
+    """A chart that predictions alone do not make."""
     made = _series(rows, measure)
     if all(series.source == "model" for series in made):
-        return f"{title}: no row has a time; the emulator never states one."
+        return None
     return Chart(key, title, note, unit, made)
 
 
@@ -305,8 +316,8 @@ def _series(rows: Iterable[Row], measure: _Measure) -> tuple[Series, ...]:
                 backend = "" if source == "model" else row.record.backend
                 found[(source, row.record.impl, row.run, backend)].append(point)
     backends = defaultdict(set)
-    for source, impl, run, backend in found:
-        backends[(source, impl, run)].add(backend)
+    for source, impl, run, place in found:
+        backends[(source, impl, run)].add(place)
     return tuple(
         Series(
             impl,

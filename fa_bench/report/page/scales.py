@@ -9,7 +9,10 @@ from typing import Final
 
 from fa_bench.units import format_int
 
-_STEPS: Final = (1, 2, 5)
+#: Digits that ticks may have in each decade, the densest first.
+_STEPS: Final = ((1, 2, 5), (1, 3), (1,))
+#: The least quotient of an axis' ends: with it there are two ticks or more.
+_LEAST_SPAN: Final = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +33,20 @@ class LogScale:
 
 
 def spanned(values: Iterable[float], room: float = 1.25) -> tuple[float, float]:
-    """Least and largest value, with a factor of room on either side."""
+    """Least and largest value, with a factor of room on either side, wider where that is too narrow for two ticks.
+
+    Examples
+    --------
+    >>> spanned([8, 100], 2)
+    (4.0, 200)
+    >>> low, high = spanned([3])
+    >>> round(high / low, 6), round(low * high, 6)
+    (6.0, 9.0)
+    """
     known = list(values)
-    return min(known) / room, max(known) * room
+    low, high = min(known) / room, max(known) * room
+    more = max(1.0, math.sqrt(_LEAST_SPAN * low / high))
+    return (low / more, high * more) if more > 1 else (low, high)
 
 
 def binary_ticks(low: float, high: float, most: int) -> list[float]:
@@ -41,7 +55,7 @@ def binary_ticks(low: float, high: float, most: int) -> list[float]:
     Examples
     --------
     >>> binary_ticks(1000, 70_000, 4)
-    [4096.0, 16384.0, 65536.0]
+    [1024.0, 4096.0, 16384.0, 65536.0]
     """
     first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
     step = max(1, math.ceil((last - first + 1) / most))
@@ -49,7 +63,7 @@ def binary_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def decimal_ticks(low: float, high: float, most: int) -> list[float]:
-    """1, 2 and 5 times powers of ten inside the limits; only powers of ten where those are too many.
+    """1, 2 and 5 times powers of ten inside the limits; 1 and 3 times or only powers where those are too many.
 
     Examples
     --------
@@ -59,7 +73,7 @@ def decimal_ticks(low: float, high: float, most: int) -> list[float]:
     [0.0001, 0.01, 1.0, 100.0, 10000.0]
     """
     first, last = math.floor(math.log10(low)), math.floor(math.log10(high))
-    for steps in (_STEPS, (1,)):
+    for steps in _STEPS:
         ticks = [float(f"{step}e{exponent}") for exponent in range(first, last + 1) for step in steps]
         inside = [tick for tick in ticks if low <= tick <= high]
         if len(inside) <= most:
