@@ -75,11 +75,12 @@ def test_what_the_commands_plan_is_shipped(options: dict[str, str]) -> None:
 
 
 def test_the_quick_preset_and_the_default_check_are_shipped() -> None:
-    from fa_bench.cli.check import DEFAULT_AXES, _pairs, _plan
+    from fa_bench.cli.axes import parse_pairs
+    from fa_bench.cli.check import DEFAULT_AXES, _plan
 
     quick = resolved(sweep_request(merge_axes({}, "quick"), "emulator", None), (ModelOnly(),))
     assert not unshipped(plan(quick, (ModelOnly(),), target_gpu(None, ())).cases)
-    _, cells = _plan({}, _pairs(DEFAULT_AXES["seq"]), [ModelOnly()], None)  # type: ignore[list-item]
+    _, cells = _plan({}, parse_pairs(DEFAULT_AXES["seq"]), [ModelOnly()], None)  # type: ignore[list-item]
     assert len(cells) > 200
     assert not unshipped(cells)
 
