@@ -134,19 +134,10 @@ class Waves:
         # CTAs that one thread runs in turn count in one place.
         self._tallies = [Tally(self._compiled, self.memory) for _ in range(self._jobs)]
         self._workers = [
-            Worker(
-                self._compiled,
-                grid,
-                block,
-                params,
-                shared_bytes,
-                self._tallies[k % self._jobs],
-                self._stop,
-                budget,
-                TURN,
-            )
-            for k in range(count)
+            Worker(self._compiled, grid, block, params, shared_bytes, tally, self._stop, budget, TURN)
+            for tally in self._tallies
         ]
+        self._workers += [self._workers[k % self._jobs].another() for k in range(self._jobs, count)]
         self.names = self._tallies[0].names
         self._logs = self._place_logs()
         self.slots = np.zeros((count, Slot.SIZE // 8), np.int64)

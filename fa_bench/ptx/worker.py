@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -99,7 +100,9 @@ class Worker:
         self.shared = aligned(max(shared_bytes, 1))
         self.warps = aligned(self.num_warps * plan.warp_bytes)
         self.tally = tally
-        self.params = params  # the context holds its address only
+        self._warp_bytes = plan.warp_bytes
+        # The context holds their addresses only.
+        self._kept = (params, stop)
         c = Context
         for offset, address in (
             (c.PARAMS, params.ctypes.data),
@@ -134,6 +137,19 @@ class Worker:
                 part = tid[axis][w * LANES : (w + 1) * LANES].astype(np.int32)
                 offset = Warp.TID + axis * 4 * LANES
                 state[offset : offset + 4 * LANES] = part.view(np.uint8)
+
+    def another(self) -> Worker:
+        """A worker for another CTA of the same launch, counting in the same place; this one has not run yet."""
+        made = copy.copy(self)
+        made.context = aligned(Context.SIZE)
+        made.context[:] = self.context
+        made.shared = aligned(self.shared.size)
+        made.warps = aligned(self.warps.size)
+        rows = made.warps.reshape(self.num_warps, self._warp_bytes)
+        rows[:, : Warp.REGISTERS] = self.warps.reshape(rows.shape)[:, : Warp.REGISTERS]
+        put("<Q", made.context, Context.SHARED, made.shared.ctypes.data)
+        put("<Q", made.context, Context.WARPS, made.warps.ctypes.data)
+        return made
 
     def field(self, offset: int, form: str = "<i") -> int:
         """One field of the context."""
