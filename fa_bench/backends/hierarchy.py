@@ -118,9 +118,17 @@ class CacheRun:
                 self.see(waves)
             counters = waves.counters()
             counts.append(self._counters())
-        self.counted[kernel.entry] = [self._whole(*(part[v] for part in counts)) for v in range(len(self.variants))]
+        now = [self._whole(*(part[v] for part in counts)) for v in range(len(self.variants))]
+        # A program may launch a kernel more than once.
+        self.counted[kernel.entry] = [
+            self._added(*both) for both in zip(self.counted.get(kernel.entry, [{}] * len(now)), now, strict=True)
+        ]
         self.dirty_bytes[kernel.entry] = sum(self._system.dirty_sectors().values()) * SECTOR_BYTES
         return counters
+
+    def _added(self, before: ByTensor, now: ByTensor) -> dict[str, Any]:
+        zero = self.ptx.MemoryCounters()
+        return {name: before.get(name, zero) + count for name, count in now.items()}
 
     def see(self, waves: Any) -> None:
         """Let the caches see what the CTAs asked for in one round."""

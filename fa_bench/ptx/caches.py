@@ -198,7 +198,7 @@ class MemorySystem:
         order : sequence of str
             Buffers in the order of their numbers in the events.
         l1_bytes : int
-            What an SM has left as L1 beside the shared memory of its CTAs; 0 for none.
+            What an SM has left as L1 beside the shared memory of its CTAs; at least one set of 2 KiB is there.
 
         Raises
         ------

@@ -175,7 +175,8 @@ class Sanitizer:
         Raises
         ------
         ValueError
-            If a buffer of the checks does not exist, or there are more CTAs than the shadow can tell apart.
+            If a buffer of the checks does not exist or has changed its size, or there are more CTAs than the shadow can
+            tell apart.
         """
         names = [buffer.name for buffer in memory.buffers()]
         variables = set(compiled.kernel.storage.globals)
@@ -190,7 +191,11 @@ class Sanitizer:
                 shadow.forget()
             self._ctas = 0
         for buffer in memory.buffers():
-            if buffer.name not in self._shadows:
+            known = self._shadows.get(buffer.name)
+            if known is not None and known.nbytes != buffer.nbytes and buffer.name not in variables:
+                raise ValueError(f"{buffer.name!r} has {buffer.nbytes} bytes; the checks know it with {known.nbytes}.")
+            # A variable of another module may have the same name.
+            if known is None or known.nbytes != buffer.nbytes:
                 self._shadows[buffer.name] = self._shadow(buffer.name, buffer.nbytes, buffer.name in variables)
         watch = Watch(compiled, worker, [self._shadows[name] for name in names], self._ctas + 1, ctas)
         self._ctas += ctas
@@ -215,6 +220,7 @@ class _BufferShadow:
     """What is known of one buffer's bytes; of an input that is whole there is nothing to keep."""
 
     def __init__(self, nbytes: int, flags: int, holds: bool) -> None:
+        self.nbytes: Final = nbytes
         self.flags: Final = flags
         kept = 0 if flags & Shadow.WHOLE else nbytes
         whole = np.full(kept + _BEHIND, Shadow.HOLDS if holds else 0, np.uint8)

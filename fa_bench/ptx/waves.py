@@ -48,6 +48,8 @@ TURN: Final = 64
 LOG_EVENTS: Final = 1 << 12
 _CTA, _CODE = Slot.CTA // 8, Slot.CODE // 8
 
+#: Loads that are more than weak.
+_STRONG: Final = ("volatile", "relaxed", "acquire")
 #: What a step asked for: buffer, byte offset of the 128-byte line in it, mask of sectors, kind (:class:`Event`).
 ACCESS: Final = np.dtype([("tensor", "u2"), ("offset", "i8"), ("sectors", "u1"), ("kind", "u1")])
 
@@ -129,6 +131,8 @@ class Waves:
         self._next = 0
         self._all_go_on = False
         self._stop = np.zeros(1, np.uint32)
+        # CTAs that look at what others do see the same every time only in one order.
+        jobs = 1 if _meets_other_ctas(kernel) else jobs
         self._jobs = max(1, min(jobs, slots, len(self._todo)))
         count = max(1, min(slots, len(self._todo)))
         # CTAs that one thread runs in turn count in one place.
@@ -221,6 +225,16 @@ class Waves:
         """What was counted so far, caches left out."""
         ctas = sum(worker.field(Context.CTAS_DONE, "<q") for worker in self._workers)
         return counters_of(self._compiled, self._tallies, ctas, per_instruction)
+
+
+def _meets_other_ctas(kernel: Kernel) -> bool:
+    """Whether CTAs may tell each other something: by atomic operations, or by loads that see other threads' stores."""
+    return any(
+        instruction.row.op in ("atom", "red")
+        or (instruction.row.op in ("ld", "ld.global") and any(map(instruction.has, _STRONG)))
+        for instruction in kernel.instructions
+        if not instruction.has("shared")
+    )
 
 
 def walk(

@@ -147,3 +147,18 @@ def test_what_a_kernel_left_in_l2_the_next_one_finds() -> None:
     dram = {(part.tensor, part.op) for part in counts.traffic["dram"]}
     assert dram == {("Q", "read"), ("K", "read"), ("V", "read")}
     assert counts.extra["standard_pv"]["l2_dirty_bytes"] > 0
+
+
+@emulated
+def test_a_kernel_that_is_launched_twice_counts_twice(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second launch asks L2 for the same again and finds all of it there."""
+    case = case_of("flash2", AttentionShape(1, 1, 1, 128, 128, 64))
+    once = counts_of(EmulatorBackend(counters="full").run(case, any_gpu))
+    program = algorithms.get("flash2").program(case)
+    monkeypatch.setattr(
+        type(algorithms.get("flash2")), "program", lambda self, case: replace(program, launches=program.launches * 2)
+    )
+    twice = counts_of(EmulatorBackend(counters="full").run(case, any_gpu))
+    for level in ("global", "l2"):
+        assert by_op(twice, level) == Counter({op: 2 * nbytes for op, nbytes in by_op(once, level).items()})
+    assert by_op(twice, "dram")["read"] == by_op(once, "dram")["read"] == 3 * 128 * 64 * 2

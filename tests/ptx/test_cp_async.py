@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fa_bench.errors import KernelFault
 from fa_bench.ptx.counters import SharedCounters, TensorCounters
 from fa_bench.ptx.memory import Memory
 
@@ -186,3 +187,25 @@ def test_pipeline_of_two_stages(engine):
         for k in range(4):
             total = total * 3 + 128 * k + 4 * lane
         assert out[lane, 0] == total
+
+
+@pytest.mark.parametrize("reads", [4, 8])
+def test_a_copy_reads_no_more_than_its_source_size(engine, reads):
+    """A buffer of 20 bytes: at offset 16 there are 4 to read; the copy's other bytes are zero. Eight are too many."""
+    memory = Memory()
+    memory.allocate("X", 20).view(np.uint32)[:] = [1, 2, 3, 4, 5]
+    out = memory.allocate("out", 8).view(np.uint32)
+    text = engine.wrap(
+        "mov.u32 %r0, %tid.x;\nsetp.eq.u32 %p0, %r0, 0;\nmov.u32 %r1, 0;\nld.param.u64 %rd0, [x];\n"
+        f"ld.param.u64 %rd1, [out];\n@%p0 cp.async.cg.shared.global [%r1], [%rd0+16], 16, {reads};\n"
+        "cp.async.wait_all;\nld.shared.v2.u32 {%r8, %r9}, [%r1];\nst.global.v2.u32 [%rd1], {%r8, %r9};",
+        ".param .u64 x, .param .u64 out",
+    )
+    args = [np.uint64(memory.address("X")), np.uint64(memory.address("out"))]
+    if reads == 8:
+        with pytest.raises(KernelFault):
+            engine.launch(text, memory=memory, args=args, smem_bytes=64)
+        return
+    counters = engine.launch(text, memory=memory, args=args, smem_bytes=64)
+    assert out.tolist() == [5, 0]
+    assert counters.tensors["X"] == TensorCounters(read_requests=1, read_sectors=1)

@@ -128,3 +128,12 @@ def test_the_checks_name_buffers_that_exist():
     memory = memory_of(X=128, W=128)
     with pytest.raises(ValueError, match="'Z', which is no buffer"):
         copy(memory, ptx.Sanitizer(ptx.Checks({"Z": None})), "X", "W")
+
+
+def test_a_buffer_that_changes_its_size_is_refused():
+    """The shadow of 128 bytes does not reach over 256."""
+    checks = ptx.Sanitizer(ptx.Checks(initialised=frozenset({"X"})))
+    small, large = memory_of(X=128, W=128), memory_of(X=128, W=256)
+    copy(small, checks, "X", "W")
+    with pytest.raises(ValueError, match="'W' has 256 bytes; the checks know it with 128"):
+        copy(large, checks, "X", "W")

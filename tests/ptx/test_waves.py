@@ -196,3 +196,45 @@ def test_a_malformed_launch_is_refused() -> None:
     _, call = _copy(64)
     with pytest.raises(ValueError, match="CTA 3 is outside the grid of 2"):
         Waves(grid=(2, 1, 1), block=(32, 1, 1), slots=2, ctas=[0, 3], **call)
+
+
+#: Each CTA takes a number and reads that line of x: which CTA reads which depends on who asks first.
+TICKET = (
+    HEAD
+    + """
+.visible .entry ticket(.param .u64 x, .param .u64 next)
+{
+  .reg .b32 %r<6>;  .reg .b64 %rd<6>;
+  ld.param.u64 %rd0, [x];
+  ld.param.u64 %rd1, [next];
+  atom.global.add.u32 %r0, [%rd1], 1;
+  and.b32 %r0, %r0, 63;
+  mad.wide.u32 %rd2, %r0, 128, %rd0;
+  ld.global.u32 %r1, [%rd2];
+  ret;
+}
+"""
+)
+
+
+def test_atomic_tickets_are_drawn_in_one_order() -> None:
+    """With several threads to run on, CTAs that tell each other something still run on one."""
+    seen = []
+    for jobs in (1, 3, 3):
+        memory = Memory()
+        memory.allocate("x", 64 * 128)[:] = 0
+        memory.allocate("next", 4)[:] = 0
+        args = [np.uint64(memory.address(name)) for name in ("x", "next")]
+        system = MemorySystem(sms=5, l2=[L2.plain(1 << 12)])
+        waves = Waves(
+            load(TICKET).kernel("ticket"),
+            grid=(300, 1, 1),
+            block=(32, 1, 1),
+            args=args,
+            memory=memory,
+            slots=40,
+            jobs=jobs,
+        )
+        launch_waves(waves, system, l1_bytes=4096)
+        seen.append(system.counters())
+    assert seen[0] == seen[1] == seen[2]

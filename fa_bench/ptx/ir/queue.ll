@@ -7,7 +7,30 @@ define internal i32 @cp_async(ptr %ctx, ptr %ws, ptr %queue, ptr %gsite, ptr %ss
   %some = icmp ne <32 x i32> %bytes, zeroinitializer
   %someb = bitcast <32 x i1> %some to i32
   %gmask = and i32 %someb, %mask
-  %g = call i32 @global_count(ptr %ctx, ptr %gsite, <32 x i64> %src, i32 %gmask, i32 %size, i64 ${Buffers.READ})
+; A lane that reads fewer bytes than it writes may end where its buffer does. All its bytes are in one sector, that of the
+; last one; at its alignment nothing is left to check but where that one lies.
+  %size.one = insertelement <32 x i32> poison, i32 %size, i64 0
+  %size.v = shufflevector <32 x i32> %size.one, <32 x i32> poison, <32 x i32> zeroinitializer
+  %less = icmp ult <32 x i32> %bytes, %size.v
+  %less.b = bitcast <32 x i1> %less to i32
+  %short = and i32 %less.b, %gmask
+  %size64 = zext i32 %size to i64
+  %low.1 = sub i64 %size64, 1
+  %low.one = insertelement <32 x i64> poison, i64 %low.1, i64 0
+  %low.v = shufflevector <32 x i64> %low.one, <32 x i64> poison, <32 x i32> zeroinitializer
+  %off = and <32 x i64> %src, %low.v
+  %odd = icmp ne <32 x i64> %off, zeroinitializer
+  %odd.b = bitcast <32 x i1> %odd to i32
+  %astray = and i32 %odd.b, %gmask
+  %some.short = icmp ne i32 %short, 0
+  %all.even = icmp eq i32 %astray, 0
+  %tail = and i1 %some.short, %all.even
+  %bytes64 = zext <32 x i32> %bytes to <32 x i64>
+  %ends = add <32 x i64> %src, %bytes64
+  %last = sub <32 x i64> %ends, splat (i64 1)
+  %where = select i1 %tail, <32 x i64> %last, <32 x i64> %src
+  %each = select i1 %tail, i32 1, i32 %size
+  %g = call i32 @global_count(ptr %ctx, ptr %gsite, <32 x i64> %where, i32 %gmask, i32 %each, i64 ${Buffers.READ})
   %s = call i32 @shared_count(ptr %ctx, ptr %ssite, <32 x i32> %dst, i32 %mask, i32 %size, i64 ${Buffers.COPY})
   %gz = icmp eq i32 %g, 0
   %sz = icmp eq i32 %s, 0

@@ -332,7 +332,10 @@ define internal void @global_release(ptr %ck, i32 %origin) #1 {
   %p.all = getelementptr i8, ptr %ck, i64 ${Checker.RELEASES}
   %all = load ptr, ptr %p.all, align 8
   %p = getelementptr i32, ptr %all, i32 %index
-  store i32 %upto, ptr %p, align 4
+; What was released stays released.
+  %old = load i32, ptr %p, align 4
+  %most = call i32 @llvm.umax.i32(i32 %old, i32 %upto)
+  store i32 %most, ptr %p, align 4
   ret void
 }
 
