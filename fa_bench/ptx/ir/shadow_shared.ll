@@ -323,7 +323,8 @@ done:
   ret void
 }
 
-; @sync_acquire(checker, offsets, mask): the warp knows what was released at these places.
+; @sync_acquire(checker, offsets, mask): the warp knows what was released at these places, which are eight bytes each: a flag
+; may be written together with the data beside it.
 define internal void @sync_acquire(ptr %ck, ptr %slots, i32 %mask) #1 {
   %row = call ptr @clock_row(ptr %ck)
   %p.sync = getelementptr i8, ptr %ck, i64 ${Checker.SYNC}
@@ -334,7 +335,7 @@ lane:
   %l = call i32 @llvm.cttz.i32(i32 %left, i1 true)
   %sp = getelementptr i32, ptr %slots, i32 %l
   %offset = load i32, ptr %sp, align 4
-  %word = lshr i32 %offset, 2
+  %word = lshr i32 %offset, 3
   %word64 = zext i32 %word to i64
   %o = mul i64 %word64, ${Checker.ROW}
   %there = getelementptr i8, ptr %sync, i64 %o
@@ -358,7 +359,7 @@ lane:
   %l = call i32 @llvm.cttz.i32(i32 %left, i1 true)
   %sp = getelementptr i32, ptr %slots, i32 %l
   %offset = load i32, ptr %sp, align 4
-  %word = lshr i32 %offset, 2
+  %word = lshr i32 %offset, 3
   %word64 = zext i32 %word to i64
   %o = mul i64 %word64, ${Checker.ROW}
   %there = getelementptr i8, ptr %sync, i64 %o
