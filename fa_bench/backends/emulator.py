@@ -160,7 +160,7 @@ class EmulatorBackend:
         o = output(program, "O", raw["O"], case)
         lse = output(program, "LSE", raw["LSE"], case) if has_buffer(program, "LSE") else None
         return RunResult(
-            counts=tally.counts(len(slices) / case.shape.slices if slices else 1.0, runs),
+            counts=tally.counts(1.0 if counted or slices is None else len(slices) / case.shape.slices, runs),
             verification=reference.verify(case, o, lse, inputs, slices),
             resources=resources(program.launches, compiled),
             mem_peak_bytes=program.nbytes,

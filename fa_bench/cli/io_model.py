@@ -80,7 +80,7 @@ def io_model(
     from fa_bench.cli.axes import merge_axes, sweep_request
     from fa_bench.cli.devices import missing_emulator, shipped_only
     from fa_bench.cli.planning import ModelOnly, resolved, target_gpu
-    from fa_bench.errors import DeviceUnavailable
+    from fa_bench.errors import DeviceUnavailable, UsageError
     from fa_bench.report.io_model import document, flat_rows, totals_tables
     from fa_bench.sweep.plan import plan
 
@@ -91,6 +91,8 @@ def io_model(
     if explain:
         _explain(output, made)
         return 0
+    if not measure and (interval or counters != "global"):
+        raise UsageError("--no-measure counts nothing, so the caches see nothing.", "Leave it out.")
     if measure and (reason := missing_emulator()) is not None:
         raise DeviceUnavailable(reason, hint="--no-measure predicts without it; see also fa-bench doctor.")
     if measure and (note := shipped_only()):

@@ -101,7 +101,10 @@ def sweep(
             live = Live(output, made, journal.folder, journal.manifest.run_id)
             with live:
                 outcome = run_plan(made, backends, journal, observer=live)
-            return live.conclude(outcome)
+            code = live.conclude(outcome)
+            if counters == "full":
+                output.say("L2 and DRAM bytes are in records.csv and traffic.csv; fa-bench report draws them.")
+            return code
 
 
 def _manifest(made: SweepPlan, backends: Sequence[Backend], argv: Sequence[str]) -> Manifest:

@@ -134,3 +134,10 @@ def test_counters_that_do_not_exist_are_refused(cli: Callable) -> None:
     assert ran.code == 2
     assert "there is no 'fll'" in ran.err
     assert "full" in ran.err
+
+
+def test_without_counting_the_caches_see_nothing(cli: Callable) -> None:
+    for option in (("--interval",), ("--counters", "full")):
+        ran = cli("io-model", "--seq", "64", "--no-measure", *option)
+        assert ran.code == 2
+        assert "--no-measure counts nothing" in ran.err
