@@ -51,7 +51,11 @@ class Limit:
             if not colon:
                 raise UsageError(f"--fail-on: {metric} needs a limit, as in {metric}:0 or {metric}:1%.")
             share = parse_percent(limit)
-            limits.append(cls(metric, Fraction(parse_int(limit)) if share is None else share, share is not None))
+            try:
+                allowed = Fraction(parse_int(limit)) if share is None else share
+            except UsageError as error:
+                raise UsageError(f"--fail-on: {metric}: {error.message}") from error
+            limits.append(cls(metric, allowed, share is not None))
         return tuple(limits)
 
     def allows(self, before: float, after: float) -> bool:

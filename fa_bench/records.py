@@ -55,7 +55,7 @@ class Record:
     ------
     ValueError
         Naming the column and its value, when a value cannot be: a negative time, NaN, an unknown status, a time
-        without its source, a row that says ``ok`` without an error figure.
+        without its source, a row that says ``ok`` without an error figure, a schema that is still to come.
     """
 
     # identity
@@ -160,6 +160,8 @@ class Record:
 
     def __post_init__(self) -> None:
         RECORDS.check(self)
+        if self.schema > SCHEMA_VERSION:
+            raise ValueError(f"schema is {self.schema}, and this version of fa-bench knows none above {SCHEMA_VERSION}")
         if (self.time_ms is None) != (self.time_source is None):
             raise ValueError(f"time_ms is {self.time_ms} but time_source is {self.time_source}: one needs the other")
         if self.time_ms is not None:
@@ -206,12 +208,20 @@ class CsvContent(Generic[Row]):
     """Rows of a file, and what could not be read of it.
 
     ``malformed`` has one sentence per complete row that is no valid row; ``truncated`` says that the file ends
-    inside a row, which was left out.
+    inside a row, which was left out. ``left_out`` is the text of all these rows.
     """
 
     rows: tuple[Row, ...]
     malformed: tuple[str, ...] = ()
     truncated: bool = False
+    left_out: tuple[str, ...] = ()
+
+    def unread(self, path: Path) -> tuple[str, ...]:
+        """What could not be read of the file at ``path``, one sentence each."""
+        sentences = [f"{path}: {sentence}." for sentence in self.malformed]
+        if self.truncated:
+            sentences.append(f"{path}: the last row is cut off and left out.")
+        return tuple(sentences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,18 +333,21 @@ class CsvTable(Generic[Row]):
             text = path.read_bytes().decode("utf-8-sig", errors="replace")
         except OSError as error:
             raise UsageError(f"Cannot read {path}: {error.strerror}.") from error
-        lines, truncated = _complete_rows(text)
+        lines, rest = _complete_rows(text)
+        cut: tuple[str, ...] = (rest,) if rest else ()
         if not lines:
-            return CsvContent((), truncated=truncated)
+            return CsvContent((), truncated=bool(rest), left_out=cut)
         columns = self._columns_of(path, _cells(lines[0]))
         rows: list[Row] = []
         malformed: list[str] = []
+        left_out: list[str] = []
         for number, line in enumerate(lines[1:], start=2):
             try:
                 rows.append(self._parse(_cells(line), columns))
             except ValueError as error:
                 malformed.append(f"row {number}: {error}")
-        return CsvContent(tuple(rows), tuple(malformed), truncated)
+                left_out.append(line)
+        return CsvContent(tuple(rows), tuple(malformed), bool(rest), (*left_out, *cut))
 
     def _columns_of(self, path: Path, header: Sequence[str]) -> tuple[_Column, ...]:
         """The columns that a file has: all, or for one of an older schema those that have to be known and others."""
@@ -370,8 +383,8 @@ def _cells(line: str) -> list[str]:
     return next(csv.reader(io.StringIO(line, newline="")), [])
 
 
-def _complete_rows(text: str) -> tuple[list[str], bool]:
-    """Rows that end in a line end outside quotes, and whether something incomplete follows them."""
+def _complete_rows(text: str) -> tuple[list[str], str]:
+    """Rows that end in a line end outside quotes, and what follows them, which is no whole row."""
     rows: list[str] = []
     pending = ""
     for piece in text.split("\n")[:-1]:
@@ -380,7 +393,7 @@ def _complete_rows(text: str) -> tuple[list[str], bool]:
         if pending.count('"') % 2 == 0:
             rows.append(pending)
             pending = ""
-    return rows, bool(pending or text.rpartition("\n")[2])
+    return rows, pending + text.rpartition("\n")[2]
 
 
 RECORDS: Final[CsvTable[Record]] = CsvTable(Record)

@@ -30,6 +30,12 @@ def test_what_is_no_limit(text: str) -> None:
         Limit.parse(text, METRICS)
 
 
+@pytest.mark.parametrize("text", ["bytes:-1", "bytes:", "error:1e3%"])
+def test_what_is_no_limit_is_said_with_its_option(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--fail-on: (bytes|error): .* is not a whole number"):
+        Limit.parse(text, METRICS)
+
+
 def test_growth_is_exact() -> None:
     (limit,) = Limit.parse("bytes:0.1%", METRICS)
     # 0.1 % of 1000 is 1, exactly; in floats 0.001 · 1000 would do as well, 0.001 · 3000 would not always.

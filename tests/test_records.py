@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fa_bench.errors import UsageError
-from fa_bench.records import RECORDS, STATUSES, TRAFFIC, CsvTable, Record, TensorTraffic
+from fa_bench.records import RECORDS, SCHEMA_VERSION, STATUSES, TRAFFIC, CsvTable, Record, TensorTraffic
 
 #: Written by hand, group by group: readers of old files rely on names and order.
 HEADER = (
@@ -215,6 +215,8 @@ def test_a_file_cut_anywhere_loses_only_the_row_that_is_cut(tmp_path: Path) -> N
         complete = sum(end <= cut for end in ends) - 1
         assert content.rows == tuple(rows[:complete])
         assert content.truncated == (cut not in ends)
+        # Not one byte is lost: what is no whole row is kept as text.
+        assert content.left_out == tuple(filter(None, [whole[max(end for end in ends if end <= cut) : cut].decode()]))
         assert content.malformed == ()
 
 
@@ -231,6 +233,17 @@ def test_a_malformed_row_is_named_and_the_others_are_read(tmp_path: Path) -> Non
     content = RECORDS.read(path)
     assert content.rows == (record(), record())
     assert content.malformed == ("row 3: 3 cells where there are 89 columns", "row 4: seq_q must be int, not 'many'")
+
+
+def test_a_row_of_a_schema_to_come_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "records.csv"
+    line = RECORDS.line(record())
+    old, later = (line.replace(f"{SCHEMA_VERSION},", f"{schema},", 1) for schema in (1, SCHEMA_VERSION + 1))
+    path.write_text(RECORDS.header + old + later)
+    content = RECORDS.read(path)
+    assert [row.schema for row in content.rows] == [1]
+    (said,) = content.unread(path)
+    assert said.startswith(f"{path}: row 3: schema is {SCHEMA_VERSION + 1}, and this version of fa-bench knows none")
 
 
 def test_a_spreadsheet_may_have_saved_it(tmp_path: Path) -> None:

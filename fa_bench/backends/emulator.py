@@ -29,7 +29,7 @@ from fa_bench.backends.programs import (
     POISON,
     Bytes,
     alignment_classes,
-    arguments,
+    fitting_arguments,
     has_buffer,
     output,
     resources,
@@ -194,8 +194,9 @@ class EmulatorBackend:
             run = CacheRun(self._ptx, gpu, case.shape.slices, prefix, variants, serial, self._jobs)
             fill()
             for launch, kernel in zip(program.launches, compiled, strict=True):
-                args = arguments(launch, lambda name: np.uint64(memory.address(name)))
-                counters = run.launch(launch, kernel, self._load(kernel.ptx).kernel(kernel.entry), args, memory)
+                ptx_kernel = self._load(kernel.ptx).kernel(kernel.entry)
+                args = fitting_arguments(launch, ptx_kernel, lambda name: np.uint64(memory.address(name)))
+                counters = run.launch(launch, kernel, ptx_kernel, args, memory)
                 if prefix is None and not serial:
                     tally.add(kernel.entry, counters, 1)
             runs.append(run)
@@ -230,7 +231,7 @@ class EmulatorBackend:
     ) -> None:
         """Run one launch: whole, or the CTAs of one slice per class, counted once for each member."""
         ptx_kernel = self._load(kernel.ptx).kernel(kernel.entry)
-        args = arguments(launch, lambda name: np.uint64(memory.address(name)))
+        args = fitting_arguments(launch, ptx_kernel, lambda name: np.uint64(memory.address(name)))
         parts: list[tuple[range | None, int]] = [(None, 1)]
         if classes is not None and launch.ctas_per_slice:
             per = launch.ctas_per_slice

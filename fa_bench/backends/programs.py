@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,10 @@ from fa_bench.algorithms.base import ELEMENT_BYTES, Buffer, Launch, Program, Sca
 from fa_bench.backends.base import Resources
 from fa_bench.cases import AttentionShape, Case
 from fa_bench.compiler import CompiledKernel
+from fa_bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from fa_bench.ptx.program import Kernel
 
 Bytes = NDArray[np.uint8]
 T = TypeVar("T", int, float)
@@ -74,6 +78,27 @@ def arguments(launch: Launch, pointer: Callable[[str], Any]) -> list[Any]:
     Python's own numbers have no width: a float passed for a ``float`` parameter would be read as half a double.
     """
     return [_C_TYPES[arg.ctype](arg.value) if isinstance(arg, Scalar) else pointer(arg) for arg in launch.args]
+
+
+def fitting_arguments(launch: Launch, kernel: Kernel, pointer: Callable[[str], Any]) -> list[Any]:
+    """The same, once they are known to be what ``kernel`` takes.
+
+    Raises
+    ------
+    UsageError
+        If they are not one per parameter, each of its size: the description of a user's kernel is not of this kernel.
+    """
+    args, entry = arguments(launch, pointer), launch.kernel.entry
+    step = "correct args of this kernel in its TOML file"
+    if len(args) != len(kernel.params):
+        raise UsageError(f"Kernel {entry} takes {len(kernel.params)} arguments, not {len(args)}: {step}.")
+    for number, (given, arg, param) in enumerate(zip(launch.args, args, kernel.params, strict=True), 1):
+        if arg.nbytes != param.size:
+            what = given.ctype if isinstance(given, Scalar) else f"the pointer {given}"
+            raise UsageError(
+                f"Argument {number} of kernel {entry} has {param.size} bytes, but {what} has {arg.nbytes}: {step}."
+            )
+    return args
 
 
 def has_buffer(program: Program, name: str) -> bool:

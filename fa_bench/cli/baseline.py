@@ -27,7 +27,7 @@ def baseline(
         Path, typer.Option("--from", help="The run folder whose rows are accepted.", metavar="B", show_default=False)
     ],
     force: Annotated[
-        bool, typer.Option("--force", help="Also accept an unfinished run, and rows that are not ok.")
+        bool, typer.Option("--force", help="Also accept an unfinished run, rows that are not ok, and torn files.")
     ] = False,
     fmt: FormatOption = Format.TABLE,
     quiet: QuietOption = False,

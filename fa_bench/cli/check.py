@@ -13,7 +13,7 @@ import typer
 
 from fa_bench.cli.options import (
     BlockOption,
-    CausalOption,
+    BothCausalOption,
     CheckOption,
     FormatOption,
     GpuOption,
@@ -88,7 +88,7 @@ def check(
             show_default=DEFAULT_AXES["kv_heads"],
         ),
     ] = None,
-    causal: CausalOption = None,
+    causal: BothCausalOption = None,
     impl: Annotated[
         str | None,
         typer.Option(

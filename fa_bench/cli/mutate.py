@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from fa_bench.cli.options import BlockOption, CausalOption, FormatOption, GpuOption, QuietOption
+from fa_bench.cli.options import BothCausalOption, FormatOption, GpuOption, QuietOption
 from fa_bench.cli.output import Format, Output
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def mutate(
             show_default=DEFAULT_AXES["kv_heads"],
         ),
     ] = None,
-    causal: CausalOption = None,
+    causal: BothCausalOption = None,
     impl: Annotated[
         str | None,
         typer.Option(
@@ -96,7 +96,16 @@ def mutate(
             show_default=DEFAULT_AXES["dtype"],
         ),
     ] = None,
-    block: BlockOption = None,
+    block: Annotated[
+        str | None,
+        typer.Option(
+            "--block",
+            help="Tiles, rows of Q by rows of K/V: 64x64,128x64, or auto.",
+            metavar="LIST",
+            rich_help_panel=_KERNEL,
+            show_default=f"{DEFAULT_BLOCK}; a file's own",
+        ),
+    ] = None,
     stages: Annotated[
         str | None,
         typer.Option(
@@ -146,6 +155,7 @@ def mutate(
     the result against fp64 or the bytes against the model catch it, or nothing does. Exits with 1 if a mutant that
     changed something was not caught.
     """
+    from fa_bench.cli.app import INTERRUPTED
     from fa_bench.cli.devices import missing_emulator, shipped_only
     from fa_bench.errors import DeviceUnavailable
     from fa_bench.measure.environment import usable_cpus
@@ -170,17 +180,18 @@ def mutate(
         output.stop_progress()
     output.emit(mutation_tables(test, every_row), mutation_rows(test), mutation_document(test))
     output.say(counted(test))
-    return int(bool(test.missed))
+    return INTERRUPTED if test.interrupted else int(bool(test.missed))
 
 
 def _kinds(text: str | None) -> tuple[Kind, ...]:
+    from fa_bench.cli.axes import AxisText, parse_labelled
     from fa_bench.errors import UsageError, nearest
     from fa_bench.mutation.result import KINDS
     from fa_bench.units import parse_list
 
     if text is None:
         return KINDS
-    words = parse_list(text)
+    words = parse_labelled(AxisText(text, "--only"), parse_list)
     for word in words:
         if word not in KINDS:
             raise UsageError(f"--only: {word!r} is none of {', '.join(KINDS)}.", hint=nearest(word, KINDS))

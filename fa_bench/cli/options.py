@@ -105,15 +105,15 @@ HiddenOption = Annotated[
         rich_help_panel=_SHAPE,
     ),
 ]
+_CAUSAL_HELP: Final = "Causal mask, bottom-right aligned: alone for yes, --no-causal for no, --causal both for both."
 CausalOption = Annotated[
     str | None,
-    typer.Option(
-        "--causal",
-        help="Causal mask, bottom-right aligned: alone for yes, --no-causal for no, --causal both for both.",
-        metavar="[both]",
-        rich_help_panel=_SHAPE,
-        show_default="--no-causal",
-    ),
+    typer.Option("--causal", help=_CAUSAL_HELP, metavar="[both]", rich_help_panel=_SHAPE, show_default="--no-causal"),
+]
+#: For commands whose cases are of both kinds unless one is asked for.
+BothCausalOption = Annotated[
+    str | None,
+    typer.Option("--causal", help=_CAUSAL_HELP, metavar="[both]", rich_help_panel=_SHAPE, show_default="both"),
 ]
 ImplOption = Annotated[
     str | None,

@@ -128,17 +128,19 @@ def _impls(asked: Sequence[str], backends: Sequence[PlanningBackend], device: st
     impls: dict[str, None] = {}
     for name in asked or ("auto",):
         for impl in groups.get(name, [name]):
-            _check_impl(impl, here, device)
+            _check_impl(impl, here, device, all(isinstance(backend, ModelOnly) for backend in backends))
             impls[impl] = None
     return tuple(impls)
 
 
-def _check_impl(impl: str, here: Sequence[str], device: str) -> None:
+def _check_impl(impl: str, here: Sequence[str], device: str, only_kernels: bool) -> None:
     known = (*algorithms.names(), *algorithms.added(), *NUMPY_IMPLEMENTATIONS, *TORCH_IMPLEMENTATIONS)
     if impl in here:
         return
     if impl not in known and impl not in here:
         raise UsageError(f"There is no implementation {impl!r}.", hint=nearest(impl, dict.fromkeys((*known, *here))))
+    if only_kernels:
+        raise UsageError(f"{impl} is no CUDA kernel of ours.", hint=f"Known here: {', '.join(here)}.")
     if impl in TORCH_IMPLEMENTATIONS:
         raise DeviceUnavailable(f"{impl} does not run here: PyTorch may be missing.", hint="See fa-bench doctor.")
     if impl in algorithms.names() and device == "auto":

@@ -94,6 +94,7 @@ def trace(
     output = Output(fmt, quiet)
     found = None if bug is None else patches.bug(bug)
     cases = _cases(impl, _shape(seq, head_dim, causal, found), dtype, block, found)
+    _check_bug(found, [case.impl for case in cases])
     _check_row(row, cases[0])
     _check_place(html)
     if (reason := missing_emulator()) is not None:
@@ -144,6 +145,15 @@ def _tile(text: str) -> Tile:
     from fa_bench.units import parse_tile
 
     return Tile(*parse_tile(text))
+
+
+def _check_bug(bug: Bug | None, impls: Sequence[str]) -> None:
+    """Refuse a mistake that none of the algorithms can have: there would be nothing to show."""
+    from fa_bench.errors import UsageError
+
+    if bug is not None and all(impl in bug.absent for impl in impls):
+        reasons = " ".join(dict.fromkeys(bug.absent[impl] for impl in impls))
+        raise UsageError(f"--bug {bug.name}: {' and '.join(impls)} can't have this mistake. {reasons}")
 
 
 def _check_row(row: int | None, case: Case) -> None:

@@ -48,14 +48,15 @@ def accept(baseline: Path, source: Path, *, force: bool = False, now: datetime |
     source : Path
         The run folder whose rows are accepted.
     force : bool
-        Also accept an unfinished run, and rows that are not ok.
+        Also accept an unfinished run, rows that are not ok, and what can be read of torn files.
     now : datetime, optional
         For the note in ``run.json``; the present by default.
 
     Raises
     ------
     UsageError
-        If one of the two is no run folder, a row is not ok, or the two can't stand in one folder.
+        If one of the two is no run folder, a row is not ok, a file of the run is torn, or the two can't stand in one
+        folder.
     """
     if baseline.exists() and not baseline.is_dir():
         raise UsageError(f"{baseline} is no folder.", hint="A baseline is a run folder, with run.json and samples.")
@@ -63,12 +64,12 @@ def accept(baseline: Path, source: Path, *, force: bool = False, now: datetime |
         raise UsageError(f"{baseline} is the run itself.", hint="Name a later run with --from.")
     if (baseline / COMMITTED).exists():
         _install(baseline)
-    new = read_run(source)
+    new = _read(source)
     if not new.records:
         raise UsageError(f"{source} has no rows.")
     if not force:
         _check(source, new)
-    old = read_run(baseline) if (baseline / MANIFEST_NAME).exists() else None
+    old = _read(baseline) if (baseline / MANIFEST_NAME).exists() else None
     start = (now or datetime.now(UTC)).astimezone(UTC)
     merged, done = _merge(baseline, old, source, new, _note(new, start))
     try:
@@ -79,15 +80,21 @@ def accept(baseline: Path, source: Path, *, force: bool = False, now: datetime |
     return done
 
 
+def _read(folder: Path) -> RunData:
+    """A run without the traffic of which a part is lost: written anew it would look whole."""
+    data = read_run(folder)
+    return dataclasses.replace(data, traffic=data.whole_traffic)
+
+
 def _check(source: Path, new: RunData) -> None:
     bad = Counter(record.status for record in new.records if record.status != "ok")
     if bad:
         counts = ", ".join(f"{count} {status}" for status, count in bad.items())
         raise UsageError(f"{source} has rows that are not ok: {counts}.", hint="--force accepts them as they are.")
-    if new.malformed:
-        raise UsageError(f"{source} has a row that can't be read ({new.malformed[0]}).", hint="--force leaves it out.")
     if new.manifest.finished is None:
         raise UsageError(f"{source} is not finished.", hint="sweep --resume goes on with it; --force accepts it so.")
+    if new.unread:
+        raise UsageError(f"{source} can't be read in full. {new.unread[0]}", hint="--force accepts what is left.")
 
 
 def _note(new: RunData, now: datetime) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def _result(before: Run, after: Run, old: Record, new: Record, margin: Fraction)
         old,
         new,
         _time(before, after, old, new, found, margin),
-        byte_figures(old, new, (before.traffic.get(old.case_id, ()), after.traffic.get(new.case_id, ()))),
+        byte_figures(old, new, (before.lines(old), after.lines(new))),
         totals(old, new),
         resource_figures(old, new),
         tile_changes(old, new),

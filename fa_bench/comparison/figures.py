@@ -87,29 +87,35 @@ def totals(before: Record, after: Record) -> tuple[Total, ...]:
 
 
 def byte_figures(
-    before: Record, after: Record, traffic: tuple[Sequence[TensorTraffic], Sequence[TensorTraffic]]
+    before: Record, after: Record, traffic: tuple[Sequence[TensorTraffic] | None, Sequence[TensorTraffic] | None]
 ) -> tuple[Figure, ...]:
     """Bytes that are not the same: of each tensor where both sides have their traffic, else of the whole.
 
     Sources that say the same of a tensor are one figure. A whole whose tensors do not account for its change stands
-    beside them.
+    beside them. Where a side has lost lines, it knows the bytes of no tensor.
 
     Parameters
     ----------
     before, after : Record
-    traffic : pair of sequences of TensorTraffic
-        Of the two cases; empty where not known.
+    traffic : pair of sequences of TensorTraffic or None
+        Of the two cases; empty where there is none, None where a part of it is lost.
     """
     figures: list[Figure] = []
     for (level, source), columns in columns_of_bytes().items():
         for op, column in columns.items():
             whole = Figure(f"{level} {op}", getattr(before, column), getattr(after, column), (source,))
-            old, new = (_tensors(lines, level, op, source) for lines in traffic)
+            old, new = (None if lines is None else _tensors(lines, level, op, source) for lines in traffic)
             parts = [
-                Figure(f"{level} {tensor} {op}", old.get(tensor, 0), new.get(tensor, 0), (source,))
-                for tensor in dict.fromkeys([*old, *new])
+                Figure(
+                    f"{level} {tensor} {op}",
+                    None if old is None else old.get(tensor, 0),
+                    None if new is None else new.get(tensor, 0),
+                    (source,),
+                )
+                for tensor in dict.fromkeys([*(old or ()), *(new or ())])
             ]
-            named = [part for part in parts if part.changed] if old and new else []
+            compared = (old is None or old) and (new is None or new)
+            named = [part for part in parts if part.changed] if compared else []
             if whole.changed and (whole.delta is None or whole.delta != sum(part.delta or 0 for part in named)):
                 named.append(whole)
             figures += named

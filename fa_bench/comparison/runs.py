@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from fa_bench.comparison.intervals import MIN_SAMPLES, Interval, median_interval, summary_interval
 from fa_bench.errors import UsageError
-from fa_bench.records import RECORDS, Record, TensorTraffic
-from fa_bench.sweep.journal import RECORDS_NAME, Key, key_of, read_run
+from fa_bench.records import RECORDS, CsvContent, Record, TensorTraffic
+from fa_bench.sweep.journal import MANIFEST_NAME, RECORDS_NAME, Key, key_of, read_run
 
 #: Where `fa_bench.comparison.baseline` keeps files that are whole but not yet in their place.
 COMMITTED: Final = ".accepted"
@@ -28,13 +28,15 @@ class Run:
     records : tuple of Record
         One per case and backend.
     traffic : mapping
-        case_id -> its lines of traffic.csv; empty for a file alone.
+        case_id -> its lines of traffic.csv, where all of them are there; empty for a file alone.
     times_ms : mapping
         (case_id, backend) -> raw samples in the order they were taken.
     facts : mapping of str to str or None
         What is known of the run as a whole: ``fa-bench``, ``driver``. Empty for a file alone.
     notes : tuple of str
         What of it could not be read.
+    partial : frozenset of str
+        case_ids of which traffic.csv has lost lines.
     """
 
     path: str
@@ -43,6 +45,11 @@ class Run:
     times_ms: Mapping[Key, tuple[float, ...]] = field(default_factory=dict)
     facts: Mapping[str, str | None] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    partial: frozenset[str] = frozenset()
+
+    def lines(self, record: Record) -> tuple[TensorTraffic, ...] | None:
+        """Traffic of a row by tensor: empty where there is none, None where a part of it is lost."""
+        return None if record.case_id in self.partial else self.traffic.get(record.case_id, ())
 
     def interval(self, record: Record) -> Interval | str:
         """Median time in ms of a row with its interval, or one clause that says why there is none.
@@ -79,7 +86,8 @@ def load(path: Path) -> Run:
     """
     if not path.is_dir():
         content = RECORDS.read(path)
-        run = Run(str(path), tuple({key_of(row): row for row in content.rows}.values()), notes=_notes(path, path))
+        notes = (*content.unread(path), *_repeated(path, content))
+        run = Run(str(path), tuple({key_of(row): row for row in content.rows}.values()), notes=notes)
     else:
         run = _folder(path)
     if not run.records:
@@ -92,9 +100,12 @@ def _folder(path: Path) -> Run:
         raise UsageError(
             f"{path} was left in the middle of fa-bench baseline accept.", hint="Run that command again: it goes on."
         )
+    records = path / RECORDS_NAME
+    if records.exists() and not (path / MANIFEST_NAME).exists():
+        raise UsageError(f"{path} is no run folder: it has no {MANIFEST_NAME}.", hint=f"Give {records} alone.")
     data = read_run(path)
     traffic: dict[str, list[TensorTraffic]] = {}
-    for line in data.traffic:
+    for line in data.whole_traffic:
         traffic.setdefault(line.case_id, []).append(line)
     return Run(
         str(path),
@@ -102,21 +113,14 @@ def _folder(path: Path) -> Run:
         {case_id: tuple(lines) for case_id, lines in traffic.items()},
         {(line.case_id, line.backend): line.times_ms for line in data.samples},
         {"fa-bench": data.manifest.identity.tool_version, "driver": _text(data.manifest.environment.get("driver"))},
-        _notes(path, path / RECORDS_NAME),
+        (*data.unread, *(_repeated(path, RECORDS.read(records)) if records.exists() else ())),
+        data.partial,
     )
 
 
-def _notes(path: Path, file: Path) -> tuple[str, ...]:
-    if not file.exists():
-        return ()
-    content = RECORDS.read(file)
-    notes = [f"{path}: {sentence}." for sentence in content.malformed]
-    if content.truncated:
-        notes.append(f"{path}: the last row is cut off and left out.")
+def _repeated(path: Path, content: CsvContent[Record]) -> tuple[str, ...]:
     repeated = len(content.rows) - len({key_of(row) for row in content.rows})
-    if repeated:
-        notes.append(f"{path}: cases stand there again ({repeated} in all); the last row of each counts.")
-    return tuple(notes)
+    return (f"{path}: cases stand there again ({repeated} in all); the last row of each counts.",) if repeated else ()
 
 
 def _text(value: Any) -> str | None:

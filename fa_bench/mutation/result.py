@@ -99,11 +99,24 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class MutationTest:
-    """All mutants of the kernels of some implementations, and the cases that they ran on."""
+    """Mutants of the kernels of some implementations, and the cases that they ran on.
+
+    Parameters
+    ----------
+    cases : tuple of str
+    outcomes : tuple of Outcome
+    checks : bool
+        Whether the emulator's checks looked.
+    total : int
+        Mutants that there are; more than outcomes where a limit was given, or the test was interrupted.
+    interrupted : bool
+    """
 
     cases: tuple[str, ...]
     outcomes: tuple[Outcome, ...]
     checks: bool
+    total: int
+    interrupted: bool = False
 
     @property
     def missed(self) -> Sequence[Outcome]:

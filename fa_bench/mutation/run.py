@@ -69,7 +69,7 @@ def run(
     announce: Announce = lambda text, outcome: None,
     compiler: Compile = compile_kernel,
 ) -> MutationTest:
-    """Mutate every kernel of the cases.
+    """Mutate every kernel of the cases; an interrupt ends it with what was judged so far.
 
     Parameters
     ----------
@@ -87,15 +87,22 @@ def run(
     """
     benches = _Benches(request, compiler)
     tasks = list(_tasks(request, benches, announce))
+    total = len(tasks)
     if request.limit is not None and request.limit < len(tasks):
         tasks = [tasks[k * len(tasks) // request.limit] for k in range(request.limit)]
     if not tasks:
         raise UsageError(f"These kernels have no {' and no '.join(request.kinds)} that could be dropped.")
     done: list[Outcome] = []
-    for outcome in _outcomes(request, benches, tasks, jobs):
-        done.append(outcome)
-        announce(f"{len(done)}/{len(tasks)} mutants", outcome)
-    return MutationTest(tuple(map(trial_name, benches.trials)), tuple(done), request.checks)
+    interrupted = False
+    try:
+        for outcome in _outcomes(request, benches, tasks, jobs):
+            done.append(outcome)
+            announce(f"{len(done)}/{len(tasks)} mutants", outcome)
+    except KeyboardInterrupt:
+        if not done:
+            raise
+        interrupted = True
+    return MutationTest(tuple(map(trial_name, benches.trials)), tuple(done), request.checks, total, interrupted)
 
 
 class _Benches:

@@ -13,7 +13,7 @@ from fa_bench import algorithms, ptx, reference
 from fa_bench.algorithms.base import SECTOR_BYTES, KernelSpec, Op, Program
 from fa_bench.backends.base import Verification
 from fa_bench.backends.checking import sanitizer, source_lines
-from fa_bench.backends.programs import arguments, has_buffer, output, tensor_view
+from fa_bench.backends.programs import fitting_arguments, has_buffer, output, tensor_view
 from fa_bench.cases import Case
 from fa_bench.compiler import CompiledKernel
 from fa_bench.ptx.counters import LaunchCounters
@@ -102,6 +102,8 @@ class Trial:
         ------
         KernelFault
             If a kernel does something illegal, or the checks find something.
+        UsageError
+            If a launch's arguments are not those of its kernel.
         """
         memory = ptx.Memory()
         raw = {buffer.name: memory.allocate(buffer.name, buffer.nbytes) for buffer in self.program.buffers}
@@ -117,7 +119,7 @@ class Trial:
                 loaded[spec],
                 grid=launch.grid,
                 block=launch.block,
-                args=arguments(launch, lambda name: np.uint64(memory.address(name))),
+                args=fitting_arguments(launch, loaded[spec], lambda name: np.uint64(memory.address(name))),
                 smem_bytes=launch.smem_bytes,
                 memory=memory,
                 per_instruction=True,

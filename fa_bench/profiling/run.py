@@ -29,6 +29,8 @@ Dim = tuple[int, int, int]
 
 #: Where neither the user nor the kernel says how many threads a CTA has.
 DEFAULT_BLOCK: Final[Dim] = (128, 1, 1)
+#: Most CTAs of a grid in x, y and z (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
+MAX_GRID: Final[Dim] = (2**31 - 1, 65535, 65535)
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ def run(
     """
     if check and caches:
         raise UsageError("The checks and the caches need a run each.", "Give --check or --counters full.")
+    if seed < 0:
+        raise UsageError(f"The seed must be at least 0, not {seed}.")
     built = build(file, [launch.kernel for launch in launches], gpu)
     ready = [_prepared(built, launch) for launch in launches]
     arrays = _arrays(ready)
@@ -174,6 +178,9 @@ def _prepared(built: BuiltFile, launch: Launch) -> _Ready:
         raise UsageError(
             f"A launch needs extents of at least 1 and at most {MAX_THREADS} threads per CTA, not {block}."
         )
+    if any(extent > most for extent, most in zip(launch.grid, MAX_GRID, strict=True)):
+        sizes = [",".join(map(str, extents)) for extents in (MAX_GRID, launch.grid)]
+        raise UsageError(f"A grid has at most {sizes[0]} CTAs in x, y and z, not {sizes[1]}.")
     if (smem_bytes := kernel.static_smem_bytes + launch.smem_bytes) > MAX_SHARED_BYTES:
         raise UsageError(
             f"{name} asks for {smem_bytes} bytes of shared memory; no GPU has more than {MAX_SHARED_BYTES}."

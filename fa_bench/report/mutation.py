@@ -63,19 +63,29 @@ def mutation_document(test: MutationTest) -> dict[str, Any]:
         "schema": SCHEMA,
         "passed": not test.missed,
         "checks": test.checks,
+        "total": test.total,
+        "interrupted": test.interrupted,
         "cases": list(test.cases),
         "mutants": mutation_rows(test),
     }
 
 
 def counted(test: MutationTest) -> str:
-    """Such as ``152 mutants: 140 caught, 0 missed, 2 slower, 10 without effect.``"""
+    """Such as ``A sample of 152 of 642 mutants: 140 caught, 0 missed, 2 slower, 10 without effect.``"""
     total = Counter(outcome.verdict for outcome in test.outcomes)
     caught = sum(total[verdict] for verdict in CAUGHT)
     return (
-        f"{format_count(len(test.outcomes))} mutants: {caught} caught, {total['missed']} missed, "
+        f"{_extent(test)}: {caught} caught, {total['missed']} missed, "
         f"{total['work']} slower, {total['none']} without effect."
     )
+
+
+def _extent(test: MutationTest) -> str:
+    """How many mutants, and of how many where that is not all."""
+    done, total = format_count(len(test.outcomes)), format_count(test.total)
+    if test.interrupted:
+        return f"Interrupted after {done} of {total} mutants"
+    return f"A sample of {done} of {total} mutants" if len(test.outcomes) < test.total else f"{done} mutants"
 
 
 def _summary(test: MutationTest) -> Table:
@@ -92,10 +102,11 @@ def _summary(test: MutationTest) -> Table:
             if some:
                 rows.append((kernel, kind, *_counts(some)))
     rows.append(("all", "", *_counts(test.outcomes)))
+    sample = f"{_extent(test)}. " if len(test.outcomes) < test.total else ""
     checks = "" if test.checks else "The emulator's checks were off. "
     copies = sum(outcome.mutant.copies for outcome in test.outcomes) - len(test.outcomes)
     grouped = f" {format_count(copies)} more are copies of these by the compiler." if copies else ""
-    return Table("Mutants by what caught them", columns, tuple(rows), checks + _NOTE + grouped)
+    return Table("Mutants by what caught them", columns, tuple(rows), sample + checks + _NOTE + grouped)
 
 
 def _counts(outcomes: Sequence[Outcome]) -> tuple[str, ...]:

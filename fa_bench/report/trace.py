@@ -37,8 +37,8 @@ def trace_tables(comparison: Comparison, steps: int) -> list[Table]:
     """
     shown = comparison.shown
     return [
-        *_order_tables(comparison),
-        *_race_tables(comparison),
+        _order_table(comparison),
+        _race_table(comparison),
         *(_visits_table(trace, steps) for trace in shown if steps),
         _row_table(comparison),
         *([] if comparison.mistake is None else [_errors_table(comparison, comparison.mistake.name)]),
@@ -47,32 +47,43 @@ def trace_tables(comparison: Comparison, steps: int) -> list[Table]:
     ]
 
 
-def _order_tables(comparison: Comparison) -> list[Table]:
-    """Which tile of S is computed when: the loops, side by side."""
-    maps = [order_map(trace) for trace in comparison.shown]
-    if sum(max(map(len, lines)) + 3 for lines in maps) > _WIDTH:
-        return []
+def _order_table(comparison: Comparison) -> Table:
+    """Which tile of S is computed when: the loops, side by side, thinned out until they fit."""
+    every = 1
+    while True:
+        maps = [order_map(trace, every) for trace in comparison.shown]
+        if sum(max(map(len, lines)) + 3 for lines in maps) <= _WIDTH:
+            break
+        every += 1
     columns = tuple(Column(trace.case.impl) for trace in comparison.shown)
     rows = tuple(tuple(cells) for cells in zip(*maps, strict=True))
     note = "Order in which tiles of S are computed: queries downwards, keys to the right."
-    return [Table(title(comparison), columns, rows, note)]
+    return Table(title(comparison), columns, rows, note + _thinned(comparison, every))
 
 
-def _race_tables(comparison: Comparison) -> list[Table]:
+def _thinned(comparison: Comparison, every: int) -> str:
+    """What a picture of tiles leaves out, as a sentence with a blank before it; empty if nothing."""
+    if every == 1:
+        return ""
+    rows, columns = tile_counts(comparison.shown[0])
+    return f" Of the {rows}x{columns} tiles one in {every} is shown, either way."
+
+
+def _race_table(comparison: Comparison) -> Table:
     """How far each algorithm is when all have moved equally much."""
     shown = comparison.shown
     rows, columns = tile_counts(shown[0])
-    if rows > _RACE_ROWS or len(shown) * (columns + 3) > _WIDTH - 12:
-        return []
+    widest = (_WIDTH - 12) // len(shown) - 3
+    every = max(math.ceil(rows / _RACE_ROWS), math.ceil(columns / widest))
     most, lines = max(trace.total_bytes for trace in shown), []
     for quarter in range(1, 5):
         moved = most * quarter // 4
-        maps = [progress(trace, moved) for trace in shown]
+        maps = [progress(trace, moved, every) for trace in shown]
         for number, cells in enumerate(zip(*maps, strict=True)):
             lines.append((format_bytes(moved) if number == 0 else "", *cells))
     heads = (Column("moved", "right"), *(Column(trace.case.impl) for trace in shown))
     note = "Tiles when each has moved as much: ░ S is computed, ▒ P is in memory, █ P·V is added to O, · not yet."
-    return [Table("", heads, tuple(lines), note)]
+    return Table("", heads, tuple(lines), note + _thinned(comparison, every))
 
 
 def _visits_table(trace: Trace, most: int) -> Table:

@@ -78,16 +78,19 @@ def _placed(steps: Sequence[Step], block_m: int) -> Iterator[tuple[tuple[str, in
         yield (step.kernel, *(places[number] or (-1, -1))), number, step
 
 
-def order_map(trace: Trace) -> list[str]:
-    """The number of each tile of S, line by line."""
+def order_map(trace: Trace, every: int = 1) -> list[str]:
+    """The number of each tile of S, or of those in every so-many-th row and column of them, line by line."""
     numbers = {place: number for number, place in enumerate(_order(trace, len(trace.steps)), 1)}
     width = len(str(len(numbers)))
     rows, columns = tile_counts(trace)
-    return [" ".join(str(numbers.get((i, j), "·")).rjust(width) for j in range(columns)) for i in range(rows)]
+    return [
+        " ".join(str(numbers.get((i, j), "·")).rjust(width) for j in range(0, columns, every))
+        for i in range(0, rows, every)
+    ]
 
 
-def progress(trace: Trace, moved: int) -> list[str]:
-    """One character per tile of S, for the steps that are done after ``moved`` bytes."""
+def progress(trace: Trace, moved: int, every: int = 1) -> list[str]:
+    """One character per tile of S, thinned out as in `order_map`, for the steps done after ``moved`` bytes."""
     rows, columns = tile_counts(trace)
     tile, shape, values = trace.case.tile, trace.case.shape, trace.values
     assert tile is not None
@@ -95,7 +98,7 @@ def progress(trace: Trace, moved: int) -> list[str]:
     done = int(np.searchsorted(so_far, moved, side="right"))
     scored = set(_order(trace, done))
     lines = []
-    for i in range(rows):
+    for i in range(0, rows, every):
         # Standard attention has the state of a whole row at its last tile.
         row = min((i + 1) * tile.block_m, shape.seq_q) - 1
         normalised = np.isnan(values.factor).all() and 0 <= values.state_step[row, -1] < done
@@ -108,7 +111,7 @@ def progress(trace: Trace, moved: int) -> list[str]:
                 else "░"
                 if (i, j) in scored
                 else "·"
-                for j in range(columns)
+                for j in range(0, columns, every)
             )
         )
     return lines

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from fa_bench.errors import FaBenchError, UsageError
-from fa_bench.records import RECORDS, TRAFFIC, Record, Status, TensorTraffic
+from fa_bench.records import RECORDS, TRAFFIC, CsvContent, Record, Status, TensorTraffic
 from fa_bench.sweep.manifest import Manifest
 
 MANIFEST_NAME: Final = "run.json"
@@ -50,13 +50,23 @@ class CaseSamples:
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """A run folder as read: only what belongs to a record, and what could not be read."""
+    """A run folder as read: only what belongs to a record, and what could not be read.
+
+    ``unread`` has one sentence for each thing that could not be read, with the file's name. ``partial`` are the
+    case_ids that lack lines of ``traffic.csv`` for that: their sums over it would be too small.
+    """
 
     manifest: Manifest
     records: tuple[Record, ...]
     traffic: tuple[TensorTraffic, ...]
     samples: tuple[CaseSamples, ...]
-    malformed: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    partial: frozenset[str] = frozenset()
+
+    @property
+    def whole_traffic(self) -> tuple[TensorTraffic, ...]:
+        """The lines of those cases of which all lines are there."""
+        return tuple(line for line in self.traffic if line.case_id not in self.partial)
 
 
 def read_run(folder: Path) -> RunData:
@@ -65,19 +75,34 @@ def read_run(folder: Path) -> RunData:
     Raises
     ------
     UsageError
-        If it is no run folder, or a file has other columns.
+        If it is no run folder, a file cannot be read or has other columns.
     """
     manifest = Manifest.read(folder / MANIFEST_NAME)
-    records = RECORDS.read(folder / RECORDS_NAME) if (folder / RECORDS_NAME).exists() else None
-    rows = {key_of(record): record for record in records.rows} if records is not None else {}
+    records_path, traffic_path, samples_path = (folder / name for name in (RECORDS_NAME, TRAFFIC_NAME, SAMPLES_NAME))
+    records = RECORDS.read(records_path) if records_path.exists() else CsvContent[Record](())
+    traffic = TRAFFIC.read(traffic_path) if traffic_path.exists() else CsvContent[TensorTraffic](())
+    samples, unread_samples = _read_samples(samples_path)
+    rows = {key_of(record): record for record in records.rows}
     case_ids = {case_id for case_id, _ in rows}
-    traffic = TRAFFIC.read(folder / TRAFFIC_NAME).rows if (folder / TRAFFIC_NAME).exists() else ()
     return RunData(
         manifest,
         tuple(rows.values()),
-        tuple(row for row in traffic if row.case_id in case_ids),
-        tuple(line for line in _read_samples(folder / SAMPLES_NAME) if line.case_id in case_ids),
-        () if records is None else records.malformed,
+        tuple(row for row in traffic.rows if row.case_id in case_ids),
+        tuple(line for line in samples if line.case_id in case_ids),
+        (*records.unread(records_path), *traffic.unread(traffic_path), *unread_samples),
+        _partial(traffic, case_ids),
+    )
+
+
+def _partial(traffic: CsvContent[TensorTraffic], case_ids: Iterable[str]) -> frozenset[str]:
+    """Cases that a row which was left out may belong to; with the end of the file also those that have no row."""
+    there = {row.case_id for row in traffic.rows}
+    return frozenset(
+        case_id
+        for case_id in case_ids
+        # A row begins with its case, of which a cut can leave a part.
+        if any(text.startswith(f"{case_id},") or case_id.startswith(text) for text in traffic.left_out)
+        or (traffic.truncated and case_id not in there)
     )
 
 
@@ -113,6 +138,11 @@ class Journal:
             If the folder already holds a run or cannot be written.
         """
         there = [name for name in _NAMES if (folder / name).exists()]
+        if there and there[0] != MANIFEST_NAME:
+            raise UsageError(
+                f"{folder} has {there[0]} but no {MANIFEST_NAME}, without which no run can go on.",
+                hint="Choose another folder, or move these files away.",
+            )
         if there:
             raise UsageError(
                 f"{folder} already holds a run ({there[0]}).",
@@ -132,8 +162,8 @@ class Journal:
     def resume(cls, folder: Path, manifest: Manifest, planned: Collection[Key]) -> Self:
         """Go on with the run in ``folder``.
 
-        Rows of ``planned`` cases that failed or were interrupted, rows that cannot be read, and whatever has no
-        record are removed, so that they run again; all others stay.
+        Rows of ``planned`` cases that failed, were interrupted or lost traffic, rows that cannot be read, and whatever
+        has no record are removed, so that they run again; all others stay.
 
         Parameters
         ----------
@@ -155,11 +185,15 @@ class Journal:
                 f"{folder} holds another sweep: {different}.",
                 hint="Rows of different runs are never mixed: choose another folder, or leave out --resume.",
             )
-        kept = [r for r in data.records if r.status not in REDO or key_of(r) not in planned]
+        kept = [
+            record
+            for record in data.records
+            if key_of(record) not in planned or not (record.status in REDO or record.case_id in data.partial)
+        ]
         case_ids = {record.case_id for record in kept}
         continued = data.manifest.resumed_by(manifest)
         try:
-            traffic = (row for row in data.traffic if row.case_id in case_ids)
+            traffic = (row for row in data.whole_traffic if row.case_id in case_ids)
             samples = (line for line in data.samples if line.case_id in case_ids)
             for name, text in run_files(continued, kept, traffic, samples).items():
                 replace_text(folder / name, text)
@@ -324,16 +358,27 @@ def _sample_line(samples: CaseSamples) -> str:
     return json.dumps(line) + "\n"
 
 
-def _read_samples(path: Path) -> list[CaseSamples]:
+def _read_samples(path: Path) -> tuple[list[CaseSamples], tuple[str, ...]]:
+    """The lines of a file, and sentences on those that are none; their records stand without raw times."""
     if not path.exists():
-        return []
-    samples = []
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
+        return [], ()
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"Cannot read {path}: {error.strerror}.") from error
+    *lines, rest = text.split("\n")
+    samples, bad, unread = [], [], []
+    for number, line in enumerate(lines, start=1):
         try:
             samples.append(_sample(json.loads(line)))
         except (ValueError, KeyError, TypeError):
-            continue  # the record stands without its raw times
-    return samples
+            bad.append(number)
+    if bad:
+        lines_are = "1 line is" if len(bad) == 1 else f"{len(bad)} lines are"
+        unread.append(f"{path}: {lines_are} left out, which hold no samples of a case; the first is line {bad[0]}.")
+    if rest:
+        unread.append(f"{path}: the last line is cut off and left out.")
+    return samples, tuple(unread)
 
 
 def _sample(line: Mapping[str, Any]) -> CaseSamples:

@@ -63,6 +63,15 @@ def _counted(read: int, written: int) -> SimpleNamespace:
     return SimpleNamespace(read_sectors=read, read_requests=read, write_sectors=written, write_requests=written)
 
 
+class FakeKernel(tuple[str, str]):
+    """PTX and entry."""
+
+    @property
+    def params(self) -> list[SimpleNamespace]:
+        sizes = {"zero": (8, 8), "attend": (8, 8, 8, 8, 8, 4, 4)}[self[1]]
+        return [SimpleNamespace(size=size) for size in sizes]
+
+
 @dataclass
 class FakePtx:
     """ "Executes" attend by writing the reference's answer for the slices whose CTAs are asked for."""
@@ -73,7 +82,7 @@ class FakePtx:
     Memory: type = FakeMemory
 
     def load(self, text: str) -> Any:
-        return SimpleNamespace(kernel=lambda name: (text, name))
+        return SimpleNamespace(kernel=lambda name: FakeKernel((text, name)))
 
     def launch(self, kernel: Any, *, memory: FakeMemory, ctas: Sequence[int] | None, **options: Any) -> Any:
         self.launches.append(SimpleNamespace(kernel=kernel, ctas=ctas, **options))

@@ -7,9 +7,19 @@ import pytest
 
 from fa_bench.algorithms.base import Buffer, KernelSpec, Launch, Program, Scalar
 from fa_bench.algorithms.tensors import qkvo, row_vector
-from fa_bench.backends.programs import alignment_classes, arguments, filled, output, resources, tensor_view
+from fa_bench.backends.programs import (
+    alignment_classes,
+    arguments,
+    filled,
+    fitting_arguments,
+    output,
+    resources,
+    tensor_view,
+)
 from fa_bench.cases import AttentionShape, Case, Layout
 from fa_bench.compiler import CompiledKernel
+from fa_bench.errors import UsageError
+from fa_bench.ptx import load
 from fa_bench.reference import make_inputs
 
 
@@ -61,6 +71,26 @@ def test_every_c_type_has_its_width() -> None:
     wrapped = arguments(Launch(KernelSpec("a.cu", "a"), (1, 1, 1), (32, 1, 1), 0, args), str)
     assert [value.nbytes for value in wrapped] == [1, 4, 8, 8]
     assert wrapped == [True, 2**32 - 1, 2**63, 0.1]
+
+
+def test_arguments_are_those_that_the_kernel_takes() -> None:
+    head = ".version 8.0\n.target sm_80\n.address_size 64\n"
+    text = head + ".visible .entry a(.param .u64 q, .param .u32 n)\n{\n    ret;\n}\n"
+    kernel = load(text).kernel("a")
+
+    def fitting(*args: str | Scalar) -> list[object]:
+        launch = Launch(KernelSpec("a.cu", "a"), (1, 1, 1), (32, 1, 1), 0, args)
+        return fitting_arguments(launch, kernel, lambda name: np.uint64(16))
+
+    assert fitting("Q", Scalar("i32", 7)) == [16, 7]
+    for args, said in (
+        (("Q",), "Kernel a takes 2 arguments, not 1: correct args of this kernel in its TOML file."),
+        (("Q", Scalar("i64", 7)), "Argument 2 of kernel a has 4 bytes, but i64 has 8: correct args"),
+        (("Q", "K"), "Argument 2 of kernel a has 4 bytes, but the pointer K has 8: correct args"),
+        ((Scalar("f32", 1), Scalar("i32", 7)), "Argument 1 of kernel a has 8 bytes, but f32 has 4: correct args"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            fitting(*args)
 
 
 def classes(case: Case) -> list[list[int]]:

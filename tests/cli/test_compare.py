@@ -153,10 +153,22 @@ def test_a_torn_file_is_said_and_the_row_is_missing(cli: Callable, tmp_path: Pat
     path = tmp_path / "torn" / "records.csv"
     path.write_text(path.read_text()[:-20])
     ran = cli("compare", "base", "torn")
-    assert (ran.code, ran.err) == (0, "torn: the last row is cut off and left out.\n")
+    assert (ran.code, ran.err) == (0, "torn/records.csv: the last row is cut off and left out.\n")
     ran = cli("compare", "base", "torn", "--fail-on", "missing:0")
     assert ran.code == 1
     assert "missing:0: 1 row of base missing in torn." in ran.err
+
+
+def test_a_baseline_refuses_a_torn_run(cli: Callable, tmp_path: Path) -> None:
+    path = write(tmp_path / "torn", [record(case_id=case_id) for case_id in "xy"]) / "records.csv"
+    path.write_text(path.read_text()[:-20])
+    ran = cli("baseline", "accept", "base", "--from", "torn")
+    assert (ran.code, ran.err) == (
+        2,
+        "Error: torn can't be read in full. torn/records.csv: the last row is cut off and left out.\n"
+        "       --force accepts what is left.\n",
+    )
+    assert cli("baseline", "accept", "base", "--from", "torn", "--force").code == 0
 
 
 def model_bytes(block_m: int) -> dict[tuple[str, str], int]:

@@ -13,7 +13,8 @@ import pytest
 
 from fa_bench import algorithms
 from fa_bench.cli.axes import parse_pairs
-from fa_bench.cli.mutate import DEFAULT_AXES
+from fa_bench.cli.mutate import DEFAULT_AXES, DEFAULT_BLOCK
+from fa_bench.mutation.bench import Bench
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "mutation"))
 
@@ -78,13 +79,15 @@ def test_a_missed_mutant_is_exit_code_1(mutate: Callable, own_kernel: Path) -> N
 def test_without_checks_and_with_a_limit(mutate: Callable) -> None:
     ran = mutate("--no-checks", "--limit", "1", "--format", "md")
     assert "| only_key | barrier | 1 | - | - | 1 |" in ran.out
-    assert "The emulator's checks were off." in ran.out
+    assert "A sample of 1 of 8 mutants. The emulator's checks were off." in ran.out
+    assert "A sample of 1 of 8 mutants: 1 caught" in ran.err
 
 
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
         (("--only", "bariers"), "--only: 'bariers' is none of barrier, wait, mask, predicate."),
+        (("--only", ""), "--only: '' has an empty item"),
         (("--only", "wait"), "These kernels have no wait that could be dropped."),
         (("--head-dim", "40"), "only_key.toml has no case to mutate: only_key takes head_dim 64, not 40."),
         (("--seq", "5xx"), "--seq: "),
@@ -102,7 +105,46 @@ def test_what_is_off_is_said_in_a_sentence(mutate: Callable, args: tuple[str, ..
 def test_what_is_no_kernel(cli: Callable) -> None:
     unknown, other = (cli("mutate", "--impl", impl) for impl in ("flash9", "numpy-flash"))
     assert unknown.code == 2 and "There is no implementation 'flash9'." in unknown.err
-    assert other.code == 2 and "does not run on the device" in other.err
+    assert other.code == 2
+    assert "Error: numpy-flash is no CUDA kernel of ours." in other.err
+    assert "Known here: standard, flash1, flash2." in other.err
+    torch = cli("mutate", "--impl", "torch-flash-blocked")
+    assert torch.code == 2 and "torch-flash-blocked is no CUDA kernel of ours." in torch.err
+
+
+def test_a_description_without_an_argument_is_a_sentence(mutate: Callable, own_kernel: Path) -> None:
+    own_kernel.write_text(TOML.replace(', "i32 seq_kv"]', "]"))
+    ran = mutate()
+    assert (ran.code, ran.out) == (2, "")
+    said = "Kernel only_key takes 6 arguments, not 5: correct args of this kernel in its TOML file."
+    assert ran.err.splitlines()[-1] == f"Error: {said}"
+
+
+def test_an_interrupt_shows_what_was_judged(mutate: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the third of eight mutants runs."""
+    judge, started = Bench.outcome, []
+
+    def outcome(bench: Bench, *args: object) -> object:
+        started.append(args)
+        if len(started) == 3:
+            raise KeyboardInterrupt
+        return judge(bench, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Bench, "outcome", outcome)
+    ran = mutate("--format", "json")
+    document = json.loads(ran.out)
+    assert ran.code == 130
+    assert (document["total"], document["interrupted"], len(document["mutants"])) == (8, True, 2)
+    assert "Interrupted after 2 of 8 mutants: 1 caught" in ran.err
+
+
+def test_the_help_says_what_is_done_by_default(cli: Callable) -> None:
+    for command in ("mutate", "check"):
+        words = " ".join(cli(command, "--help").out.replace("│", " ").split())
+        assert "[default: (both)]" in words and "(--no-causal)" not in words
+    assert f"[default: ({DEFAULT_BLOCK}; a file's own)]" in " ".join(
+        cli("mutate", "--help").out.replace("│", " ").split()
+    )
 
 
 def test_a_kernel_that_fails_is_no_usage_error(mutate: Callable, own_kernel: Path) -> None:

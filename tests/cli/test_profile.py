@@ -116,6 +116,11 @@ def test_arguments_and_launches_from_a_file(profile: Callable, tmp_path: Path) -
     [
         ("", "--grid is missing"),
         ("--grid 0", "--grid: '0' is not one to three extents"),
+        (f"{ARGUMENTS} --seed -1", "The seed must be at least 0, not -1."),
+        (ARGUMENTS.replace("--grid 1", "--grid 99999999999"),
+         "A grid has at most 2147483647,65535,65535 CTAs in x, y and z, not 99999999999,1,1."),
+        (ARGUMENTS.replace("--grid 1", "--grid 1,65536"), "not 1,65536,1."),
+        (ARGUMENTS.replace("--grid 1", "--grid 1,1,65536"), "not 1,1,65536."),
         ("--grid 1 --block 2048 --arg x=f32[64] --arg y=f32[64] --arg f=1", "at most 1024 threads"),
         ("--grid 1 --kernel scael", "There is no kernel 'scael'"),
         ("--grid 1", "Kernel scale takes 3 arguments, not 0"),
@@ -128,7 +133,7 @@ def test_arguments_and_launches_from_a_file(profile: Callable, tmp_path: Path) -
         ("--grid 1 --args none.toml", "There is no file 'none.toml'"),
         (f"{ARGUMENTS} --save scale.ptx/x", "can't be written"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_word_is_one_sentence_and_exit_code_2(profile: Callable, words: str, sentence: str) -> None:
     ran = profile(words)
     assert ran.code == 2

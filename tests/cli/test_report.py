@@ -80,7 +80,12 @@ def test_what_is_said(cli: Callable) -> None:
     assert cli("report", "timed", "-q").err == ""
     assert "empty has no rows." in cli("report", "empty").err
     torn = cli("report", "torn", "--quiet")
-    assert torn.err == "torn: the last row is cut off and left out.\n"
+    assert torn.err == "torn/records.csv: the last row is cut off and left out.\n"
+    with Path("counted/traffic.csv").open("a", encoding="utf-8") as file:
+        file.write("half a row")
+    ran = cli("report", "counted", "--quiet")
+    assert ran.err == "counted/traffic.csv: the last row is cut off and left out.\n"
+    assert ran.err.strip() in Path("counted/report.html").read_text(encoding="utf-8")
     assert "run.json" in cli("report", "broken").err
 
 

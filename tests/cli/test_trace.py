@@ -153,8 +153,10 @@ def test_a_page_that_cannot_be_written_is_one_sentence(cli: Callable, tmp_path: 
         ("--row -1", "--row: O has rows 0 to 255, not -1."),
         ("--bug block-mask --no-causal", "block-mask is a mistake in the causal mask, so it needs --causal."),
         ("--steps -1", "--steps"),
+        ("--bug missing-rescale --impl standard",
+         "--bug missing-rescale: standard can't have this mistake. Standard attention's softmax sees the whole row"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_one_sentence(cli: Callable, line: str, sentence: str) -> None:
     ran = cli("trace", *line.split())
     assert (ran.code, ran.out) == (2, "")

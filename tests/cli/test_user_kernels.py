@@ -215,14 +215,15 @@ def test_parameters_that_the_kernel_does_not_have_are_a_row_with_the_reason(
     cli: Callable, copied: Callable[..., str]
 ) -> None:
     for old, new, said in (
-        ('"i32 seq_kv", "f32 scale"', '"i32 seq_kv"', "takes 16 arguments, not 15"),
-        ('"i32 seq_kv", "f32 scale"', '"i64 seq_kv", "f32 scale"', "has 4 bytes, but int64 has 8"),
+        ('"i32 seq_kv", "f32 scale"', '"i32 seq_kv"', "Kernel row_attention takes 16 arguments, not 15: correct args"),
+        ('"i32 seq_kv", "f32 scale"', '"i64 seq_kv", "f32 scale"', "has 4 bytes, but i64 has 8: correct args"),
         ('entry = "row_attention"', 'entry = "rows"', "no kernel called rows"),
     ):
         assert cli("sweep", "--device", "emulator", "--impl", copied(old, new), "--seq", "32", "--out", said).code == 1
         (row,) = records(said)
         assert row["status"] == "error"
         assert said in row["status_reason"]
+        assert "Error:" not in row["status_reason"]
 
 
 @pytest.mark.parametrize(
@@ -241,6 +242,8 @@ def test_parameters_that_the_kernel_does_not_have_are_a_row_with_the_reason(
         ("sweep --impl auto.toml", "would be called auto, which is taken.", "another name"),
         ("sweep --impl mine.toml,sub/mine.toml", "'mine.toml' and 'sub/mine.toml' would both be called mine.", ""),
         ("sweep --impl mine.toml --device host", "mine does not run on the device asked for.", "numpy-flash"),
+        ("kernels --impl numpy-flash", "numpy-flash is no CUDA kernel of ours.", "standard, flash1, flash2"),
+        ("io-model --impl numpy-flash", "numpy-flash is no CUDA kernel of ours.", "standard, flash1, flash2"),
         ("sweep --impl mine.toml,flahs2", "There is no implementation 'flahs2'.", "'flash2'"),
     ],
 )  # fmt: skip

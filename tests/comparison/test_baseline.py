@@ -127,6 +127,23 @@ def test_what_is_not_ok_is_accepted_by_force_only(tmp_path: Path) -> None:
     assert read_run(tmp_path / "baseline-bad").manifest.accepted[0]["not_ok"] == 2
 
 
+@pytest.mark.parametrize("name", ["records.csv", "traffic.csv"])
+def test_a_torn_run_is_accepted_by_force_only_and_lost_lines_do_not_look_whole(tmp_path: Path, name: str) -> None:
+    rows = [record(case_id=c) for c in "xy"]
+    lines = [moved(tensor, "read", 8, case_id=c) for c in "xy" for tensor in "QK"]
+    torn, a = write(tmp_path / "torn", rows, traffic=lines), tmp_path / "a"
+    path = torn / name
+    path.write_text(path.read_text()[:-3])
+    with pytest.raises(UsageError, match=f"can't be read in full.*{name}: the last row is cut off") as error:
+        accept(a, torn, now=NOW)
+    assert error.value.hint == "--force accepts what is left."
+    assert not a.exists()
+    accept(a, torn, force=True, now=NOW)
+    data = read_run(a)
+    assert [row.case_id for row in data.records] == (["x"] if name == "records.csv" else ["x", "y"])
+    assert [(line.case_id, line.tensor) for line in data.traffic] == [("x", "Q"), ("x", "K")]
+
+
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     run = write(tmp_path / "run", [record()])
     with pytest.raises(UsageError, match="is the run itself"):

@@ -67,6 +67,16 @@ def test_what_a_side_does_not_know_is_no_zero() -> None:
     assert byte_figures(record(), record(), ((), ())) == ()
 
 
+def test_where_lines_are_lost_no_tensor_is_known_and_a_whole_that_changed_stands() -> None:
+    old, new = record(global_read_bytes_model=30), record(global_read_bytes_model=37)
+    lines = [moved("K", "read", 10), moved("V", "read", 20)]
+    unknown = (Figure("global K read", 10, None, ("model",)), Figure("global V read", 20, None, ("model",)))
+    assert byte_figures(old, old, (lines, None)) == unknown
+    assert byte_figures(old, new, (lines, None)) == (*unknown, Figure("global read", 30, 37, ("model",)))
+    # There is nothing to name where the other side has no traffic.csv, or has lost it too.
+    assert byte_figures(old, old, ((), None)) == byte_figures(old, old, (None, None)) == ()
+
+
 def test_totals_are_read_and_written_together_by_source() -> None:
     old = record(global_read_bytes_model=1, global_write_bytes_model=2, dram_read_bytes_emulated=4)
     new = record(global_read_bytes_model=8, global_write_bytes_model=16, dram_read_bytes_emulated=5)

@@ -83,6 +83,30 @@ def test_a_figure_that_one_side_does_not_know_breaks_its_rule(tmp_path: Path) ->
     assert [state for state, _ in states(found, "smem:0")] == ["passed"]
 
 
+def test_tensors_that_a_torn_file_lost_are_unknown_and_break_the_rule(tmp_path: Path) -> None:
+    """Their sums would be too small, and a tensor without a line 0: nothing would have grown."""
+    sides = []
+    for name in "ab":
+        row = record(**bytes_of("global", "model", 30, 8), **bytes_of("l2", "model", 5, 5))
+        lines = [moved("Q", "read", 10), moved("K", "read", 20), moved("O", "write", 8)]
+        sides.append(write(tmp_path / name, [row], traffic=lines))
+    a, b = sides
+    assert states(compare(load(a), load(b)), "bytes:0") == [("passed", "")]
+    path = b / "traffic.csv"
+    path.write_text(path.read_text()[:-5])
+    found = compare(load(a), load(b))
+    assert f"{path}: the last row is cut off and left out." in found.warnings
+    (pair,) = found.pairs
+    assert [(f.name, f.before, f.after) for f in pair.bytes] == [
+        ("global Q read", 10, None), ("global K read", 20, None), ("global O write", 8, None),
+    ]  # fmt: skip
+    sentence = "global bytes by tensor can't be compared, because only the first run knows them (model)"
+    assert states(found, "bytes:0", "l2:0") == [("broken", sentence), ("passed", "")]
+    assert states(compare(load(b), load(a)), "bytes:0") == [("broken", sentence.replace("first", "second"))]
+    # What neither side knows breaks nothing.
+    assert states(compare(load(b), load(b)), "bytes:0") == [("passed", "")]
+
+
 def test_a_rule_that_holds_no_pair_is_broken(tmp_path: Path) -> None:
     """An emulator's rows have no time, so a rule on time would guard nothing."""
     found = of(tmp_path, record(backend="emulator"), record(backend="emulator"))
@@ -182,7 +206,7 @@ def test_lists_and_repetition_are_the_same() -> None:
         ("slower:1", "as in slower:2%"),
         ("missing:1%", "as in missing:0"),
         ("bytes", "bytes needs a limit"),
-        ("bytes:-1", "not a whole number"),
+        ("bytes:-1", "--fail-on: bytes: '-1' is not a whole number"),
         ("", "no metric ''"),
     ],
 )

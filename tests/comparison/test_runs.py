@@ -77,9 +77,11 @@ def test_a_torn_file_gives_what_is_whole_and_says_so(tmp_path: Path) -> None:
         file.write('{"case_id": "wh')
     run = load(folder)
     assert [row.case_id for row in run.records] == ["whole"]
-    malformed, cut = run.notes
-    assert "row 3: 3 cells where there are" in malformed
-    assert "last row is cut off" in cut
+    malformed, cut, samples = run.notes
+    assert malformed.startswith(f"{folder / 'records.csv'}: row 3: 3 cells where there are")
+    assert cut == f"{folder / 'records.csv'}: the last row is cut off and left out."
+    assert samples == f"{folder / 'samples.jsonl'}: the last line is cut off and left out."
+    assert load(folder / "records.csv").notes == (malformed, cut)
 
 
 def test_a_run_of_an_older_schema_is_compared_in_what_it_knows(tmp_path: Path) -> None:
@@ -109,6 +111,11 @@ def test_what_is_no_run_is_said(tmp_path: Path) -> None:
         load(tmp_path)
     with pytest.raises(UsageError, match="no rows"):
         load(write(tmp_path / "empty", []))
+    alone = write(tmp_path / "alone", [record()])
+    (alone / "run.json").unlink()
+    with pytest.raises(UsageError, match=r"it has no run\.json") as error:
+        load(alone)
+    assert error.value.hint == f"Give {alone / 'records.csv'} alone."
     other = tmp_path / "other.csv"
     other.write_text("a,b\n1,2\n")
     with pytest.raises(UsageError, match="other columns"):

@@ -117,6 +117,31 @@ def test_tables(trace: Trace) -> None:
     assert verdict.rows == (("flash2", "1,024", "1,024", "2.5e-01", "5.0e-01", "ok"),)
 
 
+def test_tiles_that_do_not_fit_are_thinned_out(trace: Trace) -> None:
+    """30 x 30 tiles of 16: numbers up to 900 take 30 * 4 - 1 columns, every second of them 15 * 4 - 1; 30 lines of
+    them in the second table are 8 at one in four."""
+    tiles = [(i, j) for i in range(30) for j in range(30)]
+    place = [((16 * i, 16 * i + 16), (16 * j, 16 * j + 16)) for i, j in tiles]
+    steps = tuple(Step("flash2_fwd", 0, (read("K", 0),), ("S",), rows, keys) for rows, keys in place)
+    state = np.ones((480, 30), np.float32)
+    values = replace(trace.values, m=state, l=state, factor=state, state_step=np.ones((480, 30), np.int32),
+                     output_step=np.full((480, 30), 900, np.int32))  # fmt: skip
+    case = replace(CASE, shape=AttentionShape(1, 1, 1, 480, 480, 8))
+    exact = np.ones((480, 8))
+    large = replace(trace, case=case, steps=steps, values=values, running=np.ones((480, 30, 8)), exact=exact,
+                    output=exact)  # fmt: skip
+    order, race, *_ = trace_tables(Comparison((large,), {}, None, 0), steps=0)
+    assert order.title.startswith("480 queries and keys")
+    assert len(order.rows) == 15
+    # Tile (2, 4) is number 2 * 30 + 4 + 1.
+    assert order.rows[0][0].split()[:3] == ["1", "3", "5"]
+    assert order.rows[1][0].split()[2] == "65"
+    assert order.note.endswith("Of the 30x30 tiles one in 2 is shown, either way.")
+    assert len(race.rows) == 4 * 8
+    assert all(len(cells) == 8 for _, cells in race.rows)
+    assert race.note.endswith("Of the 30x30 tiles one in 4 is shown, either way.")
+
+
 def test_progress_of_standard_attention_has_three_states(trace: Trace) -> None:
     """S of all tiles, then the state of whole rows, then O: steps 0-3, 4-5 and 6-9, of 100 bytes each."""
     first, second = (0, 16), (16, 32)

@@ -81,6 +81,16 @@ def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path) -> None:
     assert contents(tmp_path) == before
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_rows_without_run_json_are_left_alone_and_what_is_missing_is_said(tmp_path: Path, resume: bool) -> None:
+    (tmp_path / "records.csv").write_text(RECORDS.header)
+    with pytest.raises(UsageError, match=r"has records\.csv but no run\.json") as error:
+        open_journal(tmp_path, manifest(), KEYS, resume=resume)
+    assert error.value.hint is not None
+    assert "--resume" not in error.value.hint
+    assert sorted(contents(tmp_path)) == ["records.csv"]
+
+
 def test_other_files_in_the_folder_do_not_matter(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     filled(tmp_path, row(CASES[0]))
@@ -172,11 +182,71 @@ def test_a_torn_last_line_is_dropped(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-10])
     Journal.resume(tmp_path, manifest(), KEYS).close()
     data = read_run(tmp_path)
-    assert len(data.records) == (1 if name == "records.csv" else 2)
-    # A row without its record goes, a record without its raw times stays.
-    assert len(data.samples) == (2 if name == "traffic.csv" else 1)
-    assert len(data.traffic) == {"records.csv": 5, "traffic.csv": 9, "samples.jsonl": 10}[name]
+    # A row without its record goes, a record without its raw times stays. One that lost traffic runs again: its four
+    # other lines would look like all of them.
+    assert len(data.records) == (2 if name == "samples.jsonl" else 1)
+    assert len(data.samples) == 1
+    assert len(data.traffic) == (10 if name == "samples.jsonl" else 5)
     assert all(path.read_bytes().endswith(b"\n") for path in tmp_path.iterdir())
+
+
+def cut(path: Path, text: bytes) -> None:
+    """End a file just before the last place where it says ``text``."""
+    path.write_bytes(path.read_bytes().rpartition(text)[0])
+
+
+@pytest.mark.parametrize(
+    "end",
+    [CASES[1].case_id[3:].encode(), b",", b"\n"],
+    ids=["inside the name of the case", "inside a cell", "before a line end"],
+)
+def test_a_torn_traffic_file_is_partial_in_the_case_that_is_cut(tmp_path: Path, end: bytes) -> None:
+    filled(tmp_path, row(CASES[0]), row(CASES[1]))
+    assert (read_run(tmp_path).partial, read_run(tmp_path).unread) == (frozenset(), ())
+    cut(tmp_path / "traffic.csv", end)
+    data = read_run(tmp_path)
+    assert data.partial == {CASES[1].case_id}
+    assert data.whole_traffic == tuple(traffic(CASES[0]))
+    assert data.unread == (f"{tmp_path / 'traffic.csv'}: the last row is cut off and left out.",)
+
+
+def test_a_row_that_lost_traffic_and_is_not_planned_stays_without(tmp_path: Path) -> None:
+    filled(tmp_path, row(CASES[0]), row(CASES[1]))
+    cut(tmp_path / "traffic.csv", b",")
+    Journal.resume(tmp_path, manifest(), []).close()
+    data = read_run(tmp_path)
+    assert (len(data.records), data.traffic) == (2, tuple(traffic(CASES[0])))
+
+
+def test_cases_behind_the_cut_are_partial_too_and_those_of_malformed_rows(tmp_path: Path) -> None:
+    filled(tmp_path, row(CASES[0]), row(CASES[1]), row(CASES[2]))
+    path = tmp_path / "traffic.csv"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.index(f"\n{CASES[1].case_id}".encode()) + 4])
+    # Three letters of the second case are left, nothing of the third.
+    assert read_run(tmp_path).partial >= {CASES[1].case_id, CASES[2].case_id}
+    path.write_bytes(whole.replace(f"{CASES[1].case_id},".encode(), f"{CASES[1].case_id},,".encode(), 1))
+    assert read_run(tmp_path).partial == {CASES[1].case_id}
+
+
+def test_what_a_kill_left_of_a_case_without_record_makes_no_other_partial(tmp_path: Path) -> None:
+    filled(tmp_path, row(CASES[0]))
+    with (tmp_path / "traffic.csv").open("a") as file:
+        file.write(TRAFFIC.line(traffic(CASES[1])[0])[:-5])
+    assert read_run(tmp_path).partial == frozenset()
+
+
+def test_broken_samples_are_named_with_their_file(tmp_path: Path) -> None:
+    filled(tmp_path, row(CASES[0]))
+    path = tmp_path / "samples.jsonl"
+    with path.open("a") as file:
+        file.write("{}\nno json\n")
+    said = f"{path}: 2 lines are left out, which hold no samples of a case; the first is line 2."
+    assert read_run(tmp_path).unread == (said,)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(UsageError, match=r"Cannot read .*samples\.jsonl"):
+        read_run(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["traffic.csv", "samples.jsonl", "records.csv"])
@@ -214,7 +284,7 @@ def test_a_row_that_cannot_be_read_is_named_and_redone(tmp_path: Path) -> None:
     filled(tmp_path, row(CASES[0]), row(CASES[1]))
     path = tmp_path / "records.csv"
     path.write_text(path.read_text().replace(RECORDS.line(row(CASES[0])), "1,2,3\n"))
-    assert read_run(tmp_path).malformed == ("row 2: 3 cells where there are 89 columns",)
+    assert read_run(tmp_path).unread == (f"{path}: row 2: 3 cells where there are 89 columns.",)
     with Journal.resume(tmp_path, manifest(), KEYS) as journal:
         assert journal.records == (row(CASES[1]),)
 
