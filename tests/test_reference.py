@@ -331,3 +331,16 @@ def test_predicted_memory_covers_the_verification() -> None:
 
     _, peak = traced_peak(run)
     assert 0.4 * reference.verification_bytes(case) < peak <= reference.verification_bytes(case)
+
+
+def test_a_signalling_nan_fails_without_a_warning() -> None:
+    """What a wrong kernel leaves may be any pattern: 0x7D00 is a signalling NaN of fp16."""
+    case = Case("flash2", AttentionShape(1, 1, 1, 4, 4, 8), tile=Tile(16, 16))
+    inputs = make_inputs(case)
+    exact, lse = attention_fp64(inputs["Q"], inputs["K"], inputs["V"], case.shape)
+    o = encode(exact, "fp16")
+    o.view(np.uint16)[0, 0, 1, 2] = 0x7D00
+    got_lse = lse.astype(np.float32)
+    assert not verify(case, o, got_lse, inputs).passed
+    got_lse.view(np.uint32)[0, 0, 3] = 0x7F800001  # one of float32
+    assert not verify(case, encode(exact, "fp16"), got_lse, inputs).passed
