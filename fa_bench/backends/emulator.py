@@ -32,8 +32,8 @@ from fa_bench.backends.programs import (
     fitting_arguments,
     has_buffer,
     output,
+    put_inputs,
     resources,
-    tensor_view,
 )
 from fa_bench.cases import Case
 from fa_bench.compiler import CompiledKernel, compile_kernel
@@ -140,16 +140,18 @@ class EmulatorBackend:
         inputs = reference.make_inputs(case)
         memory = self._ptx.Memory()
         raw = {b.name: memory.allocate(b.name, b.nbytes) for b in program.buffers}
-        fill = partial(_fill, program, raw, inputs)
+        put_inputs(program, raw, inputs)  # everything else arrives poisoned
+        anew = partial(_anew, program, raw, inputs)
         tally = _Tally([buffer.name for buffer in program.buffers])
         classes = None
         runs: list[CacheRun] = []
         if self._counters == "full":
-            runs = self._cache_runs(case, gpu, program, compiled, memory, fill, tally)
+            runs = self._cache_runs(case, gpu, program, compiled, memory, anew, tally)
         counted = bool(runs) and runs[-1].prefix is None
         if not counted or self._checks:
             classes = self._slices(case, program)
-            fill()
+            if runs:
+                anew()
             checks: Any = sanitizer(self._ptx, program) if self._checks else None
             into = _Tally([]) if counted else tally
             for launch, kernel in zip(program.launches, compiled, strict=True):
@@ -174,7 +176,7 @@ class EmulatorBackend:
         program: Program,
         compiled: Sequence[CompiledKernel],
         memory: Any,
-        fill: Callable[[], None],
+        anew: Callable[[], None],
         tally: _Tally,
     ) -> list[CacheRun]:
         """The program in front of the caches: for an interval CTA after CTA first, then, to stay, side by side.
@@ -189,10 +191,11 @@ class EmulatorBackend:
         extremes = interval_l2s(self._ptx, gpu) if self._interval else []
         plans = [(True, extremes)] if extremes else []
         plans.append((False, [best_l2(self._ptx, gpu), *extremes]))
-        runs = []
+        runs: list[CacheRun] = []
         for serial, variants in plans:
             run = CacheRun(self._ptx, gpu, case.shape.slices, prefix, variants, serial, self._jobs)
-            fill()
+            if runs:
+                anew()
             for launch, kernel in zip(program.launches, compiled, strict=True):
                 ptx_kernel = self._load(kernel.ptx).kernel(kernel.entry)
                 args = fitting_arguments(launch, ptx_kernel, lambda name: np.uint64(memory.address(name)))
@@ -314,9 +317,8 @@ class _Tally:
         return Counts(traffic, fraction, extra, interval(runs) if len(runs) > 1 else {})
 
 
-def _fill(program: Program, raw: Mapping[str, Bytes], inputs: Mapping[str, Any]) -> None:
-    """Inputs as they are at first, everything else poisoned."""
-    for buffer in program.buffers:
-        raw[buffer.name].fill(POISON)
-        if buffer.name in inputs:
-            tensor_view(buffer, raw[buffer.name])[...] = inputs[buffer.name].reshape(buffer.shape)
+def _anew(program: Program, raw: Mapping[str, Bytes], inputs: Mapping[str, Any]) -> None:
+    """Memory as it was before the first pass: inputs, and everything else poisoned."""
+    for content in raw.values():
+        content.fill(POISON)
+    put_inputs(program, raw, inputs)

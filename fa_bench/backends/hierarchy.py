@@ -28,7 +28,6 @@ STEADY: Final = 4
 #: A prefix that would be more than this share of the slices is all of them.
 WORTHWHILE: Final = 0.75
 
-
 #: Tensor -> what was counted for it at each level; the emulator's ``MemoryCounters``.
 ByTensor = Mapping[str, Any]
 
@@ -113,10 +112,7 @@ class CacheRun:
                 ctas=ctas,
                 jobs=self.jobs,
             )
-            self._system.begin(waves.memory.device_addresses(), waves.names, l1_bytes)
-            for _ in waves.rounds():
-                self.see(waves)
-            counters = waves.counters()
+            counters = self.ptx.launch_waves(waves, self._system, l1_bytes, self.beside)
             counts.append(self._counters())
         now = [self._whole(*(part[v] for part in counts)) for v in range(len(self.variants))]
         # A program may launch a kernel more than once.
@@ -130,9 +126,8 @@ class CacheRun:
         zero = self.ptx.MemoryCounters()
         return {name: before.get(name, zero) + count for name, count in now.items()}
 
-    def see(self, waves: Any) -> None:
-        """Let the caches see what the CTAs asked for in one round."""
-        self._system.consume_slots(waves.slots)
+    def beside(self, waves: Any) -> None:
+        """After each round: requests that are not the kernel's own. There are none."""
 
     def _parts(self, launch: Launch) -> list[range | None]:
         """CTAs to run: all, or the two halves of the prefix, each to its end."""

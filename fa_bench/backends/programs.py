@@ -57,6 +57,13 @@ def tensor_view(buffer: Buffer, raw: Bytes) -> NDArray[Any]:
     return np.lib.stride_tricks.as_strided(typed, buffer.shape, [stride * itemsize for stride in buffer.strides])
 
 
+def put_inputs(program: Program, raw: Mapping[str, Bytes], inputs: Mapping[str, NDArray[Any]]) -> None:
+    """Write those inputs (logical order) that the program has buffers for; nothing else is touched."""
+    for buffer in program.buffers:
+        if buffer.name in inputs:
+            tensor_view(buffer, raw[buffer.name])[...] = inputs[buffer.name].reshape(buffer.shape)
+
+
 def filled(buffer: Buffer, values: NDArray[Any]) -> Bytes:
     """Raw bytes of ``buffer`` holding ``values`` (logical order); what lies between rows is poison."""
     raw: Bytes = np.full(buffer.nbytes, POISON, dtype=np.uint8)

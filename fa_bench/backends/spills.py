@@ -15,7 +15,7 @@ import numpy as np
 from fa_bench import algorithms, ptx, reference
 from fa_bench.backends.base import SECTORS_OF_A_LINE, Spills
 from fa_bench.backends.hierarchy import CacheRun, best_l2, blocks_per_sm
-from fa_bench.backends.programs import arguments, tensor_view
+from fa_bench.backends.programs import arguments, put_inputs
 from fa_bench.cases import Case
 from fa_bench.compiler import compile_kernel
 from fa_bench.measure.environment import usable_cpus
@@ -47,11 +47,8 @@ def passed(case: Case, gpu: Gpu, spills: Spills) -> CacheRun:
     (launch,) = program.launches
     kernel = compile_kernel(launch.kernel, gpu.sm)
     memory = ptx.Memory()
-    inputs = reference.make_inputs(case)
-    for buffer in program.buffers:
-        raw = memory.allocate(buffer.name, buffer.nbytes)
-        if buffer.name in inputs:
-            tensor_view(buffer, raw)[...] = inputs[buffer.name].reshape(buffer.shape)
+    raw = {buffer.name: memory.allocate(buffer.name, buffer.nbytes) for buffer in program.buffers}
+    put_inputs(program, raw, reference.make_inputs(case))
     slots = blocks_per_sm(launch, kernel, gpu) * gpu.sm_count
     memory.allocate(LOCAL, slots * spills.lines * LINE_BYTES)
     run = _SpillingRun(
@@ -68,9 +65,8 @@ class _SpillingRun(CacheRun):
     #: slot -> the CTA that runs there, and its turns so far.
     _turns: dict[int, tuple[int, int]] = field(default_factory=dict, init=False)
 
-    def see(self, waves: Any) -> None:
-        """Our kernel's requests, then the stores of the CTAs that have finished a tile or their work."""
-        super().see(waves)
+    def beside(self, waves: Any) -> None:
+        """The stores of the CTAs that have finished a tile or their work."""
         number = waves.names.index(LOCAL)
         first_line = waves.memory.device_addresses()[LOCAL] // LINE_BYTES
         tile_lines = self.spills.per_tile // SECTORS_OF_A_LINE

@@ -13,7 +13,7 @@ from fa_bench import algorithms, ptx, reference
 from fa_bench.algorithms.base import SECTOR_BYTES, KernelSpec, Op, Program
 from fa_bench.backends.base import Verification
 from fa_bench.backends.checking import sanitizer, source_lines
-from fa_bench.backends.programs import fitting_arguments, has_buffer, output, tensor_view
+from fa_bench.backends.programs import fitting_arguments, has_buffer, output, put_inputs
 from fa_bench.cases import Case
 from fa_bench.compiler import CompiledKernel
 from fa_bench.ptx.counters import LaunchCounters
@@ -107,10 +107,7 @@ class Trial:
         """
         memory = ptx.Memory()
         raw = {buffer.name: memory.allocate(buffer.name, buffer.nbytes) for buffer in self.program.buffers}
-        for name, values in self._inputs.items():
-            if has_buffer(self.program, name):
-                buffer = self.program.buffer(name)
-                tensor_view(buffer, raw[name])[...] = values.reshape(buffer.shape)
+        put_inputs(self.program, raw, self._inputs)
         shadow = sanitizer(ptx, self.program) if checks else None
         counted = _Counted()
         for launch in self.program.launches:

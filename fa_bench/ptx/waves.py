@@ -10,7 +10,7 @@ not depend on threads: counts are the same every time.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -284,7 +284,9 @@ def decoded(events: NDArray[np.int64], bases: NDArray[np.int64]) -> NDArray[np.v
     return accesses
 
 
-def launch_waves(waves: Waves, system: MemorySystem, l1_bytes: int) -> LaunchCounters:
+def launch_waves(
+    waves: Waves, system: MemorySystem, l1_bytes: int, beside: Callable[[Waves], None] = lambda waves: None
+) -> LaunchCounters:
     """Run a launch in front of a memory system, which counts what L1, L2 and DRAM see.
 
     Parameters
@@ -295,6 +297,8 @@ def launch_waves(waves: Waves, system: MemorySystem, l1_bytes: int) -> LaunchCou
         As the launches before have left it.
     l1_bytes : int
         What an SM has left as L1.
+    beside : callable
+        Called after each round; may feed the system requests that are not the kernel's own.
 
     Returns
     -------
@@ -304,4 +308,5 @@ def launch_waves(waves: Waves, system: MemorySystem, l1_bytes: int) -> LaunchCou
     system.begin(waves.memory.device_addresses(), waves.names, l1_bytes)
     for _ in waves.rounds():
         system.consume_slots(waves.slots)
+        beside(waves)
     return waves.counters()

@@ -83,7 +83,7 @@ class Values:
     factor: Float32
     S: Float32
     P: Float32
-    O: Float32  # noqa: E741
+    O: Float32  # noqa: E741 - likewise
     state_step: Int
     output_step: Int
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from fa_bench import algorithms, reference
 from fa_bench.algorithms.base import ELEMENT_BYTES, SECTOR_BYTES, Buffer, KernelSpec, Op, Program
-from fa_bench.backends.programs import arguments, output, tensor_view
+from fa_bench.backends.programs import arguments, output, put_inputs
 from fa_bench.cases import AttentionShape, Case, DType, Tile
 from fa_bench.compiler import CompiledKernel, compile_kernel
 from fa_bench.errors import UsageError
@@ -127,9 +127,7 @@ def trace(case: Case, bug: patches.Bug | None, compiled: Callable[[KernelSpec], 
     inputs = reference.make_inputs(case)
     memory = ptx.Memory()
     raw = {buffer.name: memory.allocate(buffer.name, buffer.nbytes) for buffer in program.buffers}
-    for name, values in inputs.items():
-        buffer = program.buffer(name)
-        tensor_view(buffer, raw[name])[...] = values.reshape(buffer.shape)
+    put_inputs(program, raw, inputs)
     steps: list[Step] = []
     for launch in program.launches:
         kernel = compiled(launch.kernel)
