@@ -21,6 +21,8 @@ Direction = Literal["fwd"]
 DTYPES: Final[tuple[DType, ...]] = ("fp16", "bf16", "fp32")
 LAYOUTS: Final[tuple[Layout, ...]] = ("bhsd", "bshd")
 ITEMSIZE: Final[dict[str, int]] = {"fp16": 2, "bf16": 2, "fp32": 4}
+#: Distribution of Q, K and V (`fa_bench.reference.make_inputs`). Values decide power, and so clocks.
+INIT: Final = "normal"
 MAX_HEAD_DIM: Final = 256
 #: Longest sequence: a single head of it fills the largest GPUs, and predictions stay immediate.
 MAX_SEQ: Final = 2**27

@@ -56,6 +56,10 @@ class KernelFault(FaBenchError):
     """A kernel did something illegal while it ran: an access outside every buffer, a deadlock, a hang."""
 
 
+class DeviceLost(KernelFault):
+    """The device can't be used by this process any more, as after an illegal access: a fresh process is needed."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A next step for an unknown name: the nearest known one, or all of them where none is near.
 

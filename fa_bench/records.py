@@ -11,6 +11,13 @@ Schema history
 2
     ``requests`` and ``hit_bytes`` in ``traffic.csv``; in ``records.csv`` ``l2_dirty_bytes_emulated`` and the limits
     between which the emulated DRAM bytes lie, ``dram_{read,write}_bytes_emulated_{low,high}``.
+3
+    How a time came about: ``time_drift`` (the last third's median against the first's, minus 1), ``time_dropped``
+    (samples left out because the clocks were held down), ``time_fallback`` (why the timer asked for was not used),
+    ``launch_floor_ms``, ``sm_clock_min_mhz``. What NVML's figures rest on: ``nvml_mem_source``,
+    ``nvml_interval_ms``, ``energy_launches``, ``device_reason`` (why figures are missing). Hardware counters:
+    ``counter_status``, ``counter_reason``, ``counter_kernels``, ``counter_mode``. ``init`` and ``causal_align`` say
+    what was implied before; ``roofline_source`` whose peaks the roofline rests on.
 
 Columns are only ever added, at the end of their group, together with a new schema number. So a file of an older schema
 can be read: what it has no column for is not known.
@@ -29,11 +36,11 @@ from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from fa_bench.algorithms.base import Op
-from fa_bench.backends.base import BackendName, Level, TimeSource
+from fa_bench.backends.base import BackendName, CounterStatus, Level, TimeSource
 from fa_bench.cases import Direction, DType, Layout
 from fa_bench.errors import UsageError
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 Status = Literal["ok", "oom", "skipped", "unsupported", "error", "invalid_timing", "wrong_result", "interrupted"]
 Source = Literal["model", "emulated", "measured"]
@@ -43,8 +50,8 @@ STATUSES: Final[tuple[Status, ...]] = typing.get_args(Status)
 FAILED_STATUSES: Final[frozenset[Status]] = frozenset({"error", "invalid_timing", "wrong_result"})
 
 _SIZES = frozenset({"schema", "batch", "heads_q", "heads_kv", "seq_q", "seq_kv", "head_dim", "time_samples"})
-_TIMES = frozenset({"time_ms", "time_p20_ms", "time_p80_ms", "roofline_ms"})
-_SIGNED = frozenset({"temperature_c", "seed"})
+_TIMES = frozenset({"time_ms", "time_p20_ms", "time_p80_ms", "launch_floor_ms", "roofline_ms"})
+_SIGNED = frozenset({"temperature_c", "seed", "time_drift"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +93,8 @@ class Record:
     stages: int | None = None
     num_warps: int | None = None
     seed: int
+    init: str | None = None
+    causal_align: Literal["bottom-right"] | None = None
     # outcome
     status: Status
     status_reason: str | None = None
@@ -100,6 +109,10 @@ class Record:
     noisy: bool | None = None
     throttled: bool | None = None
     compile_ms: float | None = None
+    time_drift: float | None = None
+    time_dropped: int | None = None
+    time_fallback: str | None = None
+    launch_floor_ms: float | None = None
     # work
     flops_nominal: int | None = None
     flops_executed: int | None = None
@@ -132,10 +145,16 @@ class Record:
     dram_read_bytes_emulated_high: int | None = None
     dram_write_bytes_emulated_low: int | None = None
     dram_write_bytes_emulated_high: int | None = None
+    counter_status: CounterStatus | None = None
+    counter_reason: str | None = None
+    counter_kernels: int | None = None
+    counter_mode: str | None = None
     # memory
     mem_peak_bytes: int | None = None
     mem_source: str | None = None
     nvml_mem_peak_bytes: int | None = None
+    nvml_mem_source: str | None = None
+    nvml_interval_ms: float | None = None
     # device
     power_w: float | None = None
     energy_mj: float | None = None
@@ -143,6 +162,9 @@ class Record:
     mem_clock_mhz: float | None = None
     temperature_c: float | None = None
     throttle_reasons: str | None = None
+    sm_clock_min_mhz: float | None = None
+    energy_launches: int | None = None
+    device_reason: str | None = None
     # compiler
     nvrtc_version: str | None = None
     registers: int | None = None
@@ -153,6 +175,7 @@ class Record:
     roofline_ms: float | None = None
     roofline_limiter: str | None = None
     arithmetic_intensity: float | None = None
+    roofline_source: Literal["datasheet", "measured"] | None = None
     # error
     max_abs_err: float | None = None
     rel_err: float | None = None

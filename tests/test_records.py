@@ -20,9 +20,10 @@ from fa_bench.records import RECORDS, SCHEMA_VERSION, STATUSES, TRAFFIC, CsvTabl
 #: Written by hand, group by group: readers of old files rely on names and order.
 HEADER = (
     "schema,run_id,case_id,timestamp,impl,impl_version,backend,device,gpu,dtype,direction,layout,batch,heads_q,heads_kv,"
-    "seq_q,seq_kv,head_dim,causal,window_left,window_right,dropout_p,block_m,block_n,stages,num_warps,seed,"
+    "seq_q,seq_kv,head_dim,causal,window_left,window_right,dropout_p,block_m,block_n,stages,num_warps,seed,init,causal_align,"
     "status,status_reason,"
     "time_ms,time_p20_ms,time_p80_ms,time_samples,time_source,l2_state,launch_bound,noisy,throttled,compile_ms,"
+    "time_drift,time_dropped,time_fallback,launch_floor_ms,"
     "flops_nominal,flops_executed,exp_count,tflops,"
     "global_read_bytes_model,global_write_bytes_model,global_read_bytes_emulated,global_write_bytes_emulated,"
     "global_read_bytes_measured,global_write_bytes_measured,"
@@ -33,10 +34,12 @@ HEADER = (
     "compulsory_read_bytes,compulsory_write_bytes,emulated_fraction,"
     "l2_dirty_bytes_emulated,dram_read_bytes_emulated_low,dram_read_bytes_emulated_high,"
     "dram_write_bytes_emulated_low,dram_write_bytes_emulated_high,"
-    "mem_peak_bytes,mem_source,nvml_mem_peak_bytes,"
+    "counter_status,counter_reason,counter_kernels,counter_mode,"
+    "mem_peak_bytes,mem_source,nvml_mem_peak_bytes,nvml_mem_source,nvml_interval_ms,"
     "power_w,energy_mj,sm_clock_mhz,mem_clock_mhz,temperature_c,throttle_reasons,"
+    "sm_clock_min_mhz,energy_launches,device_reason,"
     "nvrtc_version,registers,smem_bytes,spill_bytes,blocks_per_sm,"
-    "roofline_ms,roofline_limiter,arithmetic_intensity,"
+    "roofline_ms,roofline_limiter,arithmetic_intensity,roofline_source,"
     "max_abs_err,rel_err,err_reference"
 )
 COLUMNS = HEADER.split(",")
@@ -86,6 +89,9 @@ def test_columns_are_those_of_the_schema() -> None:
         ({"time_ms": 0.0}, r"time_ms must be above 0, not 0\.0"),
         ({"time_p20_ms": 2.5}, r"time_ms is 2\.0, outside time_p20_ms 2\.5 and time_p80_ms 3\.0"),
         ({"time_p80_ms": None}, r"time_ms is 2\.0, outside time_p20_ms 1\.0 and time_p80_ms None"),
+        ({"launch_floor_ms": 0.0}, r"launch_floor_ms must be above 0, not 0\.0"),
+        ({"counter_status": "fine"}, r"counter_status must be one of ok, .*, not 'fine'"),
+        ({"causal_align": "top-left"}, r"causal_align must be one of bottom-right, not 'top-left'"),
         ({"time_source": None}, r"time_ms is 2\.0 but time_source is None"),
         ({"time_source": "stopwatch"}, r"time_source must be one of cuda-events, .*, not 'stopwatch'"),
         ({"backend": "emulator"}, r"time_ms is 2\.0 on the emulator"),
@@ -232,7 +238,7 @@ def test_a_malformed_row_is_named_and_the_others_are_read(tmp_path: Path) -> Non
     path.write_text(RECORDS.header + good + "1,2,3\n" + good.replace("512", "many", 1) + good)
     content = RECORDS.read(path)
     assert content.rows == (record(), record())
-    assert content.malformed == ("row 3: 3 cells where there are 89 columns", "row 4: seq_q must be int, not 'many'")
+    assert content.malformed == ("row 3: 3 cells where there are 105 columns", "row 4: seq_q must be int, not 'many'")
 
 
 def test_a_row_of_a_schema_to_come_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, runtime_checkable
 
 from fa_bench.algorithms.base import Op, TensorBytes
 from fa_bench.cases import Case
@@ -20,17 +20,30 @@ CountersKind = Literal["global", "full"]
 Level = Literal["global", "l2", "dram"]
 SECTORS_OF_A_LINE: Final = 4
 TimeSource = Literal["cuda-events", "cuda-graph", "host-clock"]
+#: How asking for hardware counters ended. ``unreliable``: figures that cannot be, which are not kept.
+CounterStatus = Literal[
+    "ok", "absent", "no_permission", "incompatible", "unknown_metric", "no_kernels", "failed", "timeout", "unreliable"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Raw times of one case in ms, in the order they were taken."""
+    """Raw times of one case in ms, in the order they were taken.
+
+    ``drift`` is the median of the last third over that of the first, minus 1; ``dropped`` samples were left out because
+    the clocks were held down; ``floor_ms`` is the time of an empty kernel; ``fallback`` says why ``source`` is not the
+    timer that was asked for.
+    """
 
     times_ms: tuple[float, ...]
     source: TimeSource
     l2_state: Literal["cold", "warm", ""] = ""
     noisy: bool = False
     launch_bound: bool = False
+    drift: float | None = None
+    dropped: int = 0
+    floor_ms: float | None = None
+    fallback: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +57,21 @@ class Counts:
     extra: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     #: Least and most DRAM bytes, by direction, over what is not known of the caches; empty if nobody asked.
     dram_interval: Mapping[Op, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareCounts:
+    """What hardware counters said of one case: bytes per kernel and level, or why there are none.
+
+    ``kernels`` is the number of launches that were summed, ``mode`` how they were profiled (replay, caches, clocks),
+    and ``counts`` None unless ``status`` is ``ok``.
+    """
+
+    status: CounterStatus
+    reason: str = ""
+    mode: str = ""
+    kernels: int | None = None
+    counts: Counts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +127,22 @@ class RunResult:
     mem_peak_bytes: int | None = None
     mem_source: str = ""
     nvml_mem_peak_bytes: int | None = None
+    nvml_mem_source: str = ""
+    nvml_interval_ms: float | None = None
     power_w: float | None = None
     energy_mj: float | None = None
+    energy_launches: int | None = None
     sm_clock_mhz: float | None = None
+    sm_clock_min_mhz: float | None = None
     mem_clock_mhz: float | None = None
     temperature_c: float | None = None
     throttle_reasons: str = ""
+    #: Which of NVML's figures are missing, and why.
+    device_reason: str = ""
+
+
+#: What became of one case of several that ran together.
+Outcome = RunResult | Exception
 
 
 class Backend(Protocol):
@@ -138,4 +176,17 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Free what the backend holds."""
+        ...
+
+
+@runtime_checkable
+class TakesTurns(Backend, Protocol):
+    """A backend that times compared cases in turns (A B A B ...), so that a drift of the machine hits all of them."""
+
+    def run_together(self, cases: Sequence[Case], gpu: Gpu) -> Sequence[Outcome]:
+        """Run and verify cases of one shape, their timed launches interleaved; one outcome per case, in their order.
+
+        A case that fails does not take the others with it: its outcome is what `run` would have raised. After
+        `fa_bench.errors.DeviceLost` the cases that had not finished have that as their outcome.
+        """
         ...

@@ -24,7 +24,7 @@ from fa_bench.backends.cuda_device import CudaDevice
 from fa_bench.backends.programs import POISON, arguments, filled, has_buffer, output, resources
 from fa_bench.cases import Case
 from fa_bench.compiler import CompiledKernel, compile_kernel, nvrtc_available
-from fa_bench.errors import FaBenchError, KernelFault, OutOfMemory, Unsupported
+from fa_bench.errors import DeviceLost, FaBenchError, KernelFault, OutOfMemory, Unsupported
 from fa_bench.measure.nvml import DeviceSummary, Nvml, NvmlDevice, Sampler, summarize_readings
 from fa_bench.measure.stopping import StoppingRule
 from fa_bench.measure.timing import Clock, Timings, launch_bound, time_on_gpu
@@ -113,7 +113,7 @@ class CudaBackend:
     def run(self, case: Case, gpu: Gpu) -> RunResult:
         """Run, time and verify ``case`` on the device; ``gpu`` is its entry in the registry."""
         if self._lost:
-            raise KernelFault("An earlier case's fault destroyed the CUDA context.", "Run again with --resume.")
+            raise DeviceLost("An earlier case's fault destroyed the CUDA context.", "Run again with --resume.")
         try:
             with self._device:
                 return self._run(case, gpu)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from fa_bench.algorithms.base import Op, TensorBytes, Work
 from fa_bench.backends.base import BackendName, Counts, Level, Resources, RunResult, Samples, Verification
-from fa_bench.cases import Case
+from fa_bench.cases import INIT, Case
 from fa_bench.measure.statistics import quantile
 from fa_bench.model.flops import tflops
 from fa_bench.model.gpu import Gpu
@@ -208,6 +208,8 @@ def _identity(site: Site, case: Case) -> dict[str, Any]:
         "stages": tile and tile.stages,
         "num_warps": tile and tile.num_warps,
         "seed": case.seed,
+        "init": INIT,
+        "causal_align": "bottom-right" if shape.causal else None,
     }
 
 
@@ -268,6 +270,10 @@ def _times(samples: Samples, flops_nominal: int) -> dict[str, Any]:
         "l2_state": samples.l2_state or None,
         "launch_bound": bool(samples.launch_bound),
         "noisy": bool(samples.noisy),
+        "time_drift": _float(samples.drift),
+        "time_dropped": int(samples.dropped),
+        "time_fallback": samples.fallback or None,
+        "launch_floor_ms": _float(samples.floor_ms),
         "tflops": tflops(flops_nominal, median_ms),
     }
 
@@ -277,12 +283,17 @@ def _measured(result: RunResult) -> dict[str, Any]:
         "mem_peak_bytes": _int(result.mem_peak_bytes),
         "mem_source": result.mem_source or None,
         "nvml_mem_peak_bytes": _int(result.nvml_mem_peak_bytes),
+        "nvml_mem_source": result.nvml_mem_source or None,
+        "nvml_interval_ms": _float(result.nvml_interval_ms),
         "power_w": _float(result.power_w),
         "energy_mj": _float(result.energy_mj),
+        "energy_launches": _int(result.energy_launches),
         "sm_clock_mhz": _float(result.sm_clock_mhz),
+        "sm_clock_min_mhz": _float(result.sm_clock_min_mhz),
         "mem_clock_mhz": _float(result.mem_clock_mhz),
         "temperature_c": _float(result.temperature_c),
         "throttle_reasons": result.throttle_reasons or None,
+        "device_reason": result.device_reason or None,
         # Without reasons: not throttled if the clocks were watched, else not known.
         "throttled": True if result.throttle_reasons else None if result.sm_clock_mhz is None else False,
     }

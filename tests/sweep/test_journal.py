@@ -284,7 +284,7 @@ def test_a_row_that_cannot_be_read_is_named_and_redone(tmp_path: Path) -> None:
     filled(tmp_path, row(CASES[0]), row(CASES[1]))
     path = tmp_path / "records.csv"
     path.write_text(path.read_text().replace(RECORDS.line(row(CASES[0])), "1,2,3\n"))
-    assert read_run(tmp_path).unread == (f"{path}: row 2: 3 cells where there are 89 columns.",)
+    assert read_run(tmp_path).unread == (f"{path}: row 2: 3 cells where there are 105 columns.",)
     with Journal.resume(tmp_path, manifest(), KEYS) as journal:
         assert journal.records == (row(CASES[1]),)
 
