@@ -7,6 +7,7 @@ prints both and exits with ``exit_code``. Any other exception is a defect and ke
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, Final
 
 
 class FaBenchError(Exception):
@@ -26,6 +27,16 @@ class FaBenchError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # It crosses between processes, whatever a subclass's constructor takes.
+        return _remade, (type(self), self.args, self.__dict__)
+
+
+def _remade(kind: type[FaBenchError], args: tuple[Any, ...], attributes: dict[str, Any]) -> FaBenchError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class UsageError(FaBenchError):
@@ -58,6 +69,27 @@ class KernelFault(FaBenchError):
 
 class DeviceLost(KernelFault):
     """The device can't be used by this process any more, as after an illegal access: a fresh process is needed."""
+
+
+class Defect(FaBenchError):
+    """An exception of another process that is no known error: its type, message and place."""
+
+
+#: Characters of an unknown error's message that are kept.
+_MAX_DESCRIPTION: Final = 500
+
+
+def described(error: Exception) -> str:
+    """A known error's sentence; of an unknown one its type, message and place, where work goes on without it."""
+    if isinstance(error, FaBenchError):
+        return error.message
+    import traceback
+    from pathlib import Path
+
+    message = " ".join(str(error).split())
+    trace = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(trace[-1].filename).name}:{trace[-1].lineno})" if trace else ""
+    return f"{type(error).__name__}: {message}{place}"[:_MAX_DESCRIPTION]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -83,6 +83,10 @@ class FileCache:
                 raise
             self._evict()
 
+    def entries(self) -> tuple[str, ...]:
+        """Keys of the entries, the least recently used first."""
+        return tuple(path.name for _, _, path in self._entries())
+
     def info(self) -> CacheInfo:
         """Number and size of the entries."""
         entries = self._entries()
@@ -123,5 +127,7 @@ class FileCache:
 KERNELS: Final = FileCache("kernels", 256 << 20)
 #: Machine code that the emulator makes of PTX (:mod:`fa_bench.ptx.jit`).
 EMULATOR: Final = FileCache("emulator", 256 << 20)
+#: Peaks that were measured, one entry per device (:mod:`fa_bench.stored_peaks`).
+PEAKS: Final = FileCache("peaks", 1 << 20)
 #: All caches there are.
-CACHES: Final = (KERNELS, EMULATOR)
+CACHES: Final = (KERNELS, EMULATOR, PEAKS)

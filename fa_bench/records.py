@@ -14,9 +14,11 @@ Schema history
 3
     How a time came about: ``time_drift`` (the last third's median against the first's, minus 1), ``time_dropped``
     (samples left out because the clocks were held down), ``time_fallback`` (why the timer asked for was not used),
-    ``launch_floor_ms``, ``sm_clock_min_mhz``. What NVML's figures rest on: ``nvml_mem_source``,
+    ``launch_floor_ms``, ``fits_l2`` (whether Q, K, V and O together fit into the GPU's L2 cache, so that a warm one can
+    beat the memory's bandwidth), ``sm_clock_min_mhz``. What NVML's figures rest on: ``nvml_mem_source``,
     ``nvml_interval_ms``, ``energy_launches``, ``device_reason`` (why figures are missing). Hardware counters:
-    ``counter_status``, ``counter_reason``, ``counter_kernels``, ``counter_mode``. ``init`` and ``causal_align`` say
+    ``counter_status``, ``counter_reason``, ``counter_kernels``, ``counter_mode``, and what registers spill to local
+    memory, ``local_{read,write}_bytes_measured``. ``init`` and ``causal_align`` say
     what was implied before; ``roofline_source`` whose peaks the roofline rests on.
 
 Columns are only ever added, at the end of their group, together with a new schema number. So a file of an older schema
@@ -113,6 +115,7 @@ class Record:
     time_dropped: int | None = None
     time_fallback: str | None = None
     launch_floor_ms: float | None = None
+    fits_l2: bool | None = None
     # work
     flops_nominal: int | None = None
     flops_executed: int | None = None
@@ -149,6 +152,8 @@ class Record:
     counter_reason: str | None = None
     counter_kernels: int | None = None
     counter_mode: str | None = None
+    local_read_bytes_measured: int | None = None
+    local_write_bytes_measured: int | None = None
     # memory
     mem_peak_bytes: int | None = None
     mem_source: str | None = None

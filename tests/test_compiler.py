@@ -73,8 +73,9 @@ def test_the_architecture_and_line_information_are_the_callers(folder: Path) -> 
 
 @needs_nvrtc
 def test_an_error_is_the_compilers_first_line(folder: Path) -> None:
-    with pytest.raises(CompileError, match=r'room/kernel\.cu\(8\): error: identifier "FACTOR" is undefined'):
+    with pytest.raises(CompileError, match=r'room/kernel\.cu\(8\): error: identifier "FACTOR" is undefined') as caught:
         compile_kernel(KernelSpec(SPEC.source, SPEC.entry), "sm_80", folder=folder)
+    assert "\n" not in caught.value.message
     with pytest.raises(CompileError, match="gpu-architecture"):
         compile_kernel(SPEC, "sm_1", folder=folder)
 

@@ -86,7 +86,7 @@ def test_a_command_is_understood(document: str, command: str, tmp_path: Path, mo
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     if name == "sweep":
         # A device that is not here is no mistake of the document's.
-        assert run([*_without(args, "--device", "--resume"), "--dry-run"]) == 0
+        assert run([*_without(_without(args, "--device", "--resume"), "--devices", "--resume"), "--dry-run"]) == 0
     elif name == "io-model":
         assert run([*_without(args, "--counters", "--interval"), "--no-measure"]) == 0
     elif name == "gpus":

@@ -100,7 +100,7 @@ def test_the_place_follows_the_system(
 
 
 def test_the_caches_have_folders_of_their_own() -> None:
-    assert [cache.name for cache in CACHES] == ["kernels", "emulator"]
+    assert [cache.name for cache in CACHES] == ["kernels", "emulator", "peaks"]
 
 
 def test_what_a_killed_process_left_goes_after_an_hour(cache: FileCache) -> None:

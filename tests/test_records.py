@@ -23,7 +23,7 @@ HEADER = (
     "seq_q,seq_kv,head_dim,causal,window_left,window_right,dropout_p,block_m,block_n,stages,num_warps,seed,init,causal_align,"
     "status,status_reason,"
     "time_ms,time_p20_ms,time_p80_ms,time_samples,time_source,l2_state,launch_bound,noisy,throttled,compile_ms,"
-    "time_drift,time_dropped,time_fallback,launch_floor_ms,"
+    "time_drift,time_dropped,time_fallback,launch_floor_ms,fits_l2,"
     "flops_nominal,flops_executed,exp_count,tflops,"
     "global_read_bytes_model,global_write_bytes_model,global_read_bytes_emulated,global_write_bytes_emulated,"
     "global_read_bytes_measured,global_write_bytes_measured,"
@@ -34,7 +34,7 @@ HEADER = (
     "compulsory_read_bytes,compulsory_write_bytes,emulated_fraction,"
     "l2_dirty_bytes_emulated,dram_read_bytes_emulated_low,dram_read_bytes_emulated_high,"
     "dram_write_bytes_emulated_low,dram_write_bytes_emulated_high,"
-    "counter_status,counter_reason,counter_kernels,counter_mode,"
+    "counter_status,counter_reason,counter_kernels,counter_mode,local_read_bytes_measured,local_write_bytes_measured,"
     "mem_peak_bytes,mem_source,nvml_mem_peak_bytes,nvml_mem_source,nvml_interval_ms,"
     "power_w,energy_mj,sm_clock_mhz,mem_clock_mhz,temperature_c,throttle_reasons,"
     "sm_clock_min_mhz,energy_launches,device_reason,"
@@ -238,7 +238,7 @@ def test_a_malformed_row_is_named_and_the_others_are_read(tmp_path: Path) -> Non
     path.write_text(RECORDS.header + good + "1,2,3\n" + good.replace("512", "many", 1) + good)
     content = RECORDS.read(path)
     assert content.rows == (record(), record())
-    assert content.malformed == ("row 3: 3 cells where there are 105 columns", "row 4: seq_q must be int, not 'many'")
+    assert content.malformed == ("row 3: 3 cells where there are 108 columns", "row 4: seq_q must be int, not 'many'")
 
 
 def test_a_row_of_a_schema_to_come_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -197,6 +198,33 @@ def test_right_results_pass_with_room(case: Case) -> None:
     # roundings alone can come near it, so that one exact product (1, 1) has its own certain bound.
     if case.shape.seq_q > 1:
         assert verdict.max_abs_err < 0.75 * verdict.bound
+
+
+@pytest.mark.parametrize(("dtype", "coarser"), [("fp16", "bf16"), ("fp32", "fp16")])
+def test_errors_of_a_coarser_type_are_too_large(dtype: str, coarser: str) -> None:
+    case = Case("standard", shape_of(256, 256, 64), dtype)
+    inputs = make_inputs(case)
+    o, _ = low_precision(replace(case, dtype=coarser), inputs)
+    assert not verify(case, encode(decode(o), dtype), None, inputs).passed
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_the_bound_grows_with_the_values_and_is_no_relative_one(dtype: str) -> None:
+    # 900 keys average out: outputs are small beside the values, and some lie near 0, where the last place of what was
+    # added up is a large part of what is left. Values ten times as large make the same error ten times as large.
+    case = Case("standard", shape_of(8, 900, 64), dtype)
+    inputs = make_inputs(case)
+    large = inputs | {"V": encode(10 * decode(inputs["V"]), dtype)}
+    verdicts = []
+    for drawn in (inputs, large):
+        o, lse = low_precision(case, drawn)
+        verdicts.append(verify(case, o, lse, drawn))
+        assert verdicts[-1].passed, verdicts[-1].detail
+    assert verdicts[1].bound == pytest.approx(10 * verdicts[0].bound, rel=0.05)
+    assert 5 < verdicts[1].max_abs_err / verdicts[0].max_abs_err < 20
+    exact, _ = attention_fp64(large["Q"], large["K"], large["V"], case.shape)
+    relative = np.abs(decode(o, np.float64) - exact) / np.abs(exact)
+    assert relative.max() > 16 * reference.UNIT_ROUNDOFF[dtype]
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])

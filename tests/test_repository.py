@@ -7,6 +7,7 @@ import itertools
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,6 +124,8 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
                 *("fa_bench.comparison.compare", "fa_bench.comparison.figures", "fa_bench.comparison.rules"),
                 *("fa_bench.tracing.result", "fa_bench.algorithms.base"),
                 *("fa_bench.comparison.runs", "fa_bench.sweep.manifest", "fa_bench.model.gpu"),
+                *("fa_bench.tuning.result", "fa_bench.tuning.known", "fa_bench.tuning.rank"),
+                *("fa_bench.tuning.rules", "fa_bench.tuning.predict", "fa_bench.tuning.tiles"),
             ),
         ),
         # Of a backend its protocol and what it gives back; never one of them by name.
@@ -132,6 +135,8 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
                 *FORMULAS,
                 *("fa_bench.backends.base", "fa_bench.cases", "fa_bench.errors", "fa_bench.records", "fa_bench.units"),
                 *("fa_bench.measure.environment", "fa_bench.measure.statistics"),
+                # Which version of a library is installed.
+                "fa_bench.backends.baselines",
             ),
         ),
         # What a sweep left on disk, and order statistics. Nothing that runs, counts or shows.
@@ -142,7 +147,8 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
                 *("fa_bench.limits", "fa_bench.errors", "fa_bench.units"),
             ),
         ),
-        ("fa_bench.measure", ()),
+        # How a program for any device is described.
+        ("fa_bench.measure", ("fa_bench.algorithms.base",)),
         # A backend is handed to it; it knows cases, formulas and the GPUs.
         (
             "fa_bench.validation",
@@ -164,6 +170,11 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
                 *("fa_bench.compiler", "fa_bench.errors", "fa_bench.units", "fa_bench.backends.base"),
                 *("fa_bench.backends.programs", "fa_bench.backends.checking"),
             ),
+        ),
+        # A backend is handed to it, or opened in a process; rows of a GPU come from outside. No sweeps, no tables.
+        (
+            "fa_bench.tuning",
+            (*FORMULAS, *("fa_bench.backends", "fa_bench.cases", "fa_bench.errors", "fa_bench.records")),
         ),
         # What a kernel and the emulator are; nothing of cases, algorithms, sweeps or tables.
         (
@@ -281,6 +292,16 @@ def test_nothing_else_travels_in_the_wheel(wheel: set[str]) -> None:
     assert f"{info}/licenses/LICENSE" in wheel
     suffixes = {Path(name).suffix for name in wheel if name.startswith("fa_bench/")}
     assert suffixes <= {".py", ".cu", ".cuh", ".toml", ".ll", ".md", ".zip", ".csv", ".html", ".css", ".js"}
+
+
+# --- dependencies ----------------------------------------------------------------------------------------------------
+
+
+def test_the_oldest_typer_that_is_let_in_prints_help_with_any_click() -> None:
+    """click 8.2 changed a method that typer before 0.16 calls: every ``--help`` ended in a TypeError."""
+    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    (floor,) = (found for text in dependencies if (found := re.fullmatch(r"typer>=(\d+)\.(\d+)", text)))
+    assert (int(floor[1]), int(floor[2])) >= (0, 16)
 
 
 # --- the Makefile ----------------------------------------------------------------------------------------------------

@@ -24,6 +24,9 @@ CType = Literal["bool", "i32", "u32", "i64", "u64", "f32", "f64"]
 BASE_ALIGNMENT: Final = 256
 SECTOR_BYTES: Final = 32
 
+#: Stands for the tensor where bytes are known of a kernel as a whole: hardware counters can't tell tensors apart.
+ALL_TENSORS: Final = "all"
+
 #: Bytes of an element; what is beyond a case's own types is for workspaces.
 ELEMENT_BYTES: Final[dict[str, int]] = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "u8": 1, "i32": 4, "i64": 8}
 

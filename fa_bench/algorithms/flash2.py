@@ -45,7 +45,9 @@ _REGISTER_BUDGET: Final = 192
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan(TilePlan):
+class Flash2Plan(TilePlan):
+    """Which tiles of K and V each Q tile visits."""
+
     def kv_blocks(self) -> npt.NDArray[np.int64]:
         """K/V tiles that each Q tile visits: none behind its last row's diagonal."""
         shape = self.case.shape
@@ -112,7 +114,7 @@ class Flash2:
         shape, tile = case.shape, resolved_tile(case)
         q, k, v, o = qkvo(case)
         lse = row_vector("LSE", case, "output")
-        plan = _Plan(case, tile)
+        plan = Flash2Plan(case, tile)
         fp32 = case.dtype == "fp32"
         defines = {
             ELEMENT_DEFINES[case.dtype]: 1,
@@ -174,7 +176,7 @@ class Flash2:
         Exponentials: one per score, and one per row and tile for the factor that shrinks O, which each of the lanes
         that share the row computes (4 with mma accumulators, 8 in fp32).
         """
-        plan = _Plan(case, resolved_tile(case))
+        plan = Flash2Plan(case, resolved_tile(case))
         tile, fp32 = plan.tile, case.dtype == "fp32"
         tiles = int(plan.kv_blocks().sum()) * case.shape.slices
         flops = 4 * tiles * tile.block_m * tile.block_n * plan.dim
@@ -183,7 +185,7 @@ class Flash2:
 
     def explain(self, case: Case) -> str:
         """The derivation of :meth:`traffic` with the numbers of ``case`` put in."""
-        plan = _Plan(case, resolved_tile(case))
+        plan = Flash2Plan(case, resolved_tile(case))
         shape, tile = case.shape, plan.tile
         q, k, *_ = qkvo(case)
         sizes, tiles = np.unique(plan.kv_rows(), return_counts=True)
@@ -224,7 +226,7 @@ def _smem_bytes(case: Case, tile: Tile) -> int:
 
 def _sectors(case: Case) -> dict[tuple[str, Op], int]:
     """Sectors of all slices per tensor and direction; derived in :meth:`Flash2.traffic`."""
-    plan = _Plan(case, resolved_tile(case))
+    plan = Flash2Plan(case, resolved_tile(case))
     q, k, v, o = qkvo(case)
     lse = row_vector("LSE", case, "output")
     group, kv_rows = case.shape.group, plan.kv_rows()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Literal
 
 from fa_bench.backends.base import Backend, BackendName, CountersKind
@@ -12,6 +13,9 @@ from fa_bench.errors import DeviceUnavailable, UsageError
 
 #: What ``--device`` takes.
 DEVICES: Final[tuple[str, ...]] = ("auto", "cuda", "emulator", "host")
+
+#: Seconds that a case on a GPU may take, compiling and verifying included: a kernel that hangs never ends.
+CASE_LIMIT_S: Final = 900.0
 
 _CUDA_HINT: Final = "Use --device emulator: it runs the same kernels on the CPU and counts their memory traffic."
 
@@ -82,6 +86,15 @@ def resolve_device(device: str, why: Callable[[BackendName], str | None] = why_n
     return (name,)
 
 
+def device_count(name: BackendName) -> int:
+    """GPUs that CUDA finds; for the others the CPUs that this process may use, each enough for one of theirs."""
+    if name == "cuda":
+        return int(importlib.import_module("cupy").cuda.runtime.getDeviceCount())
+    from fa_bench.measure.environment import usable_cpus
+
+    return usable_cpus()
+
+
 _NAMES: Final[dict[str, BackendName]] = {"cuda": "cuda", "emulator": "emulator", "host": "host"}
 
 
@@ -94,6 +107,8 @@ def open_backend(
     interval: bool = False,
     checks: bool = False,
     l2: Literal["cold", "warm"] = "cold",
+    timer: Literal["events", "graph"] = "events",
+    strict_timer: bool = False,
     ordinal: int = 0,
 ) -> Backend:
     """Open a backend; close it after use.
@@ -113,6 +128,10 @@ def open_backend(
         Whether the emulator looks for races and other faults.
     l2 : {"cold", "warm"}
         State of the GPU's L2 cache before each timed launch.
+    timer : {"events", "graph"}
+        How launches on a GPU are timed: one by one, or replayed as a CUDA graph.
+    strict_timer : bool
+        Whether a case fails that can't be timed so.
     ordinal : int
         CUDA's number of the GPU.
 
@@ -126,7 +145,7 @@ def open_backend(
     if name == "cuda":
         from fa_bench.backends.cuda import CudaBackend
 
-        return CudaBackend(ordinal, l2=l2)
+        return CudaBackend(ordinal, l2=l2, timer=timer, strict_timer=strict_timer)
     if name == "emulator":
         from fa_bench.backends.emulator import EmulatorBackend
 
@@ -134,3 +153,11 @@ def open_backend(
     from fa_bench.backends.host import HostBackend
 
     return HostBackend()
+
+
+def open_apart(name: BackendName, **options: Any) -> Backend:
+    """Open a backend in a process of its own; options and errors are those of `open_backend`."""
+    from fa_bench.backends.remote import open_remote
+
+    # The emulator ends by itself what does not: it counts steps.
+    return open_remote(partial(open_backend, name, **options), case_limit_s=CASE_LIMIT_S if name == "cuda" else None)

@@ -74,6 +74,27 @@ class HardwareCounts:
     counts: Counts | None = None
 
 
+@runtime_checkable
+class CounterSource(Protocol):
+    """Counts the bytes of a case apart from the run that times it."""
+
+    @property
+    def advice(self) -> str:
+        """One sentence on what would help, once something kept it from counting; else empty."""
+        ...
+
+    def count(self, case: Case, gpu: Gpu) -> HardwareCounts | Counts | None:
+        """What hardware counters said of ``case`` on ``gpu``, or what was emulated of it; None if it does not count it.
+
+        Nothing is raised for a case that cannot be counted.
+        """
+        ...
+
+    def close(self) -> None:
+        """End what still counts, from whichever thread."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Spills:
     """Sectors that a CTA stores to local memory, multiples of 4: at every tile of K and V, and once at its end."""
@@ -137,8 +158,14 @@ class RunResult:
     mem_clock_mhz: float | None = None
     temperature_c: float | None = None
     throttle_reasons: str = ""
+    #: Whether the clocks were held down while the times were taken; None if nobody looked.
+    throttled: bool | None = None
     #: Which of NVML's figures are missing, and why.
     device_reason: str = ""
+    #: What hardware counters said, None if nobody asked them.
+    hardware: HardwareCounts | None = None
+    #: What the emulator counted beside a run that was timed.
+    emulated: Counts | None = None
 
 
 #: What became of one case of several that ran together.

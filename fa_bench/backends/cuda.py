@@ -1,7 +1,11 @@
-"""The cuda backend: our kernels as CuPy RawKernels, and PyTorch's attention, on a real NVIDIA GPU.
+"""The cuda backend: our kernels as CuPy RawKernels, and what runs through PyTorch, on a real NVIDIA GPU.
 
 Per case: inputs -> compile -> warm-up -> [flush -> event -> launch -> event] × n -> NaN-poison the output -> one more
-timed launch -> verify. A kernel that stopped writing cannot pass, and creating the inputs cannot warm the cache.
+launch -> verify. A kernel that stopped writing cannot pass, and creating the inputs cannot warm the cache. The samples
+are taken in turns with those of the cases that run with it.
+
+This file decides what a case goes through and whose fault a failure is. How it gets onto the device is in `cuda_launch`
+and `cuda_tensors`, how a sample is taken in `cuda_timing`, what NVML says in `cuda_watch`.
 """
 
 from __future__ import annotations
@@ -9,59 +13,85 @@ from __future__ import annotations
 import importlib
 import statistics
 import time
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
-
-from numpy.typing import NDArray
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from fa_bench import algorithms, reference
 from fa_bench.algorithms.base import Algorithm, KernelSpec
-from fa_bench.backends.base import BackendName, Resources, RunResult, Samples
-from fa_bench.backends.baselines import TORCH_IMPLEMENTATIONS, torch_bytes, torch_implementations
+from fa_bench.backends import baselines
+from fa_bench.backends.base import BackendName, Outcome, RunResult, Samples
 from fa_bench.backends.cuda_device import CudaDevice
-from fa_bench.backends.programs import POISON, arguments, filled, has_buffer, output, resources
+from fa_bench.backends.cuda_driver import Driver
+from fa_bench.backends.cuda_launch import Prepared, prepare_empty, prepare_kernels
+from fa_bench.backends.cuda_peaks import cuda_peaks
+from fa_bench.backends.cuda_tensors import empty_cache, prepare_tensors
+from fa_bench.backends.cuda_timing import L2State, TimedLaunch, TimerKind, warm_up
+from fa_bench.backends.cuda_watch import Rise, Watch
+from fa_bench.backends.turns import (
+    Inputs,
+    SharedInputs,
+    alone_if_short_of_memory,
+    forget_frames,
+    in_turns,
+    single,
+)
 from fa_bench.cases import Case
 from fa_bench.compiler import CompiledKernel, compile_kernel, nvrtc_available
 from fa_bench.errors import DeviceLost, FaBenchError, KernelFault, OutOfMemory, Unsupported
-from fa_bench.measure.nvml import DeviceSummary, Nvml, NvmlDevice, Sampler, summarize_readings
+from fa_bench.measure.energy import Energy
+from fa_bench.measure.nvml import Nvml
+from fa_bench.measure.statistics import drift
 from fa_bench.measure.stopping import StoppingRule
-from fa_bench.measure.timing import Clock, Timings, launch_bound, time_on_gpu
+from fa_bench.measure.timing import Clock, Timings, launch_bound, time_alone
 from fa_bench.model.gpu import Gpu
+from fa_bench.model.peaks import MeasuredPeaks
 
-Array = NDArray[Any]
-L2State = Literal["cold", "warm"]
+T = TypeVar("T")
 
-WARM_UP_LAUNCHES: Final = 3
 EMPTY: Final = KernelSpec("common/empty.cu", "empty")
 
 
-@dataclass(slots=True)
-class _Prepared:
-    """A case whose inputs are on the device."""
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A case that is on the device, compiled and warm."""
 
-    launch: Callable[[], None]
-    poison: Callable[[], None]
-    outputs: Callable[[], tuple[Array, Array | None]]
-    peak_bytes: Callable[[], int]
-    mem_source: str
-    resources: Resources | None = None
+    case: Case
+    inputs: Inputs
+    prepared: Prepared
+    timed: TimedLaunch
+    peak_bytes: int
+    floor_ms: float
+    rise: Rise
+    finish_on: Callable[[_Job, Timings], RunResult]
+
+    def sample(self) -> float:
+        return self.timed.sample()
+
+    def finish(self, timings: Timings) -> RunResult:
+        return self.finish_on(self, timings)
 
 
 class CudaBackend:
-    """Runs our kernels and ``torch-*`` on one GPU.
+    """Runs our kernels and the libraries' on one GPU.
 
     Parameters
     ----------
     ordinal : int
         CUDA's number of the device.
     l2 : {"cold", "warm"}
-        Whether the L2 cache is flushed before each timed launch.
+        What a timed launch finds in the L2 cache: nothing of its own, or what the same launch left just before.
+    timer : {"events", "graph"}
+        Whether launches are enqueued one by one, or replayed as a CUDA graph. A case that can't be captured is timed by
+        events, and its samples say why.
+    strict_timer : bool
+        Such a case fails instead.
     rule : StoppingRule, optional
-    cupy, nvml, compiler, lookup, clock
-        Stand in for CuPy, NVML, `fa_bench.compiler.compile_kernel`, `fa_bench.algorithms.get` and the host
-        clock in tests.
+    cupy, driver, nvml, compiler, lookup, clock
+        Stand in for CuPy, the driver's library, NVML, `fa_bench.compiler.compile_kernel`, `fa_bench.algorithms.get`
+        and the host clock in tests.
     """
 
     name: BackendName = "cuda"
@@ -71,34 +101,47 @@ class CudaBackend:
         ordinal: int = 0,
         *,
         l2: L2State = "cold",
+        timer: TimerKind = "events",
+        strict_timer: bool = False,
         rule: StoppingRule | None = None,
         cupy: Any = None,
+        driver: Driver | None = None,
         nvml: Nvml | None = None,
         compiler: Callable[..., CompiledKernel] = compile_kernel,
         lookup: Callable[[str], Algorithm] = algorithms.get,
         clock: Clock = time.perf_counter,
     ) -> None:
         self._cupy = importlib.import_module("cupy") if cupy is None else cupy
-        self._device = CudaDevice(self._cupy, ordinal)
+        self._device = CudaDevice(self._cupy, ordinal, driver)
         self.device = self._device.name
         self._l2: L2State = l2
+        self._timer: TimerKind = timer
+        self._strict_timer = strict_timer
         self._rule = rule or StoppingRule()
         self._nvml = nvml or Nvml()
-        self._nvml_device = self._nvml.device(self._device.uuid, self._device.pci_bus_id)
+        self._watch = Watch(self._nvml, self._device.uuid, self._device.pci_bus_id)
         self._compiler = compiler
         self._major = _nvrtc_major(self._device.driver_major)
         self._lookup = lookup
         self._clock = clock
-        self._floor_ms: float | None = None
+        self._floors_ms: dict[int, float] = {}
+        self._held: dict[str, Prepared] = {}
         self._lost = False
 
     def implementations(self) -> Sequence[str]:
-        """Our kernels, the user's, and PyTorch's where it is installed."""
-        return (*algorithms.names(), *algorithms.added(), *torch_implementations())
+        """Our kernels, the user's, and those of the libraries that are installed."""
+        return (*algorithms.names(), *algorithms.added(), *baselines.usable("cuda"))
 
     def driver_version(self) -> str | None:
         """The NVIDIA driver's version, None if NVML does not say."""
         return self._nvml.driver_version()
+
+    def measure_peaks(self, now: datetime) -> MeasuredPeaks:
+        """The device's own peaks, measured in some seconds."""
+        with self._device:
+            return cuda_peaks(
+                self._device, self._compile, self._watch, driver=self.driver_version(), now=now, clock=self._clock
+            )
 
     def free_memory_bytes(self) -> int | None:
         """Device memory that can be allocated now."""
@@ -106,32 +149,67 @@ class CudaBackend:
 
     def required_bytes(self, case: Case) -> int:
         """Device memory of ``case`` in bytes; verification runs on the host and needs none."""
-        if case.impl in TORCH_IMPLEMENTATIONS:
-            return torch_bytes(case)
+        if baseline := baselines.find(case.impl):
+            if reason := baseline.unsupported(case, "cuda", self._device.sm):
+                raise Unsupported(reason)
+            return baseline.required_bytes(case, "cuda")
         return self._lookup(case.impl).program(case).nbytes
 
     def run(self, case: Case, gpu: Gpu) -> RunResult:
         """Run, time and verify ``case`` on the device; ``gpu`` is its entry in the registry."""
+        return single(self.run_together([case], gpu)[0])
+
+    def run_together(self, cases: Sequence[Case], gpu: Gpu) -> Sequence[Outcome]:
+        """The same for several cases of one shape, timed in turns."""
+        return alone_if_short_of_memory(cases, lambda some: self._together(some, gpu))
+
+    def _together(self, cases: Sequence[Case], gpu: Gpu) -> list[Outcome]:
+        start = partial(self._start, SharedInputs(), gpu)
         if self._lost:
-            raise DeviceLost("An earlier case's fault destroyed the CUDA context.", "Run again with --resume.")
+            return [_lost() for _ in cases]
+        with self._device:
+            try:
+                outcomes = in_turns(
+                    cases, start, self._guarded, self._rule, watch=self._watch.sampling, clock=self._clock
+                )
+                forget_frames(outcomes)
+                return outcomes
+            finally:
+                for case in cases:
+                    self._free(case)
+
+    def _guarded(self, case: Case, step: Callable[[], T]) -> T:
+        """One step of a case; what goes wrong in it is that case's, since each step waits for what it enqueued."""
+        if self._lost:
+            raise _lost()
         try:
-            with self._device:
-                return self._run(case, gpu)
-        except FaBenchError:
-            raise
-        except MemoryError as error:  # CuPy's OutOfMemoryError is one
-            traceback.clear_frames(error.__traceback__)  # they hold the buffers that did fit
-            on_device = isinstance(error, self._cupy.cuda.memory.OutOfMemoryError)
-            raise OutOfMemory(
-                f"{case.impl} ran out of memory on {self.device if on_device else 'the host'}."
-            ) from error
-        except (self._cupy.cuda.runtime.CUDARuntimeError, self._cupy.cuda.driver.CUDADriverError) as error:
+            return step()
+        except Exception as error:
+            forget_frames([error])  # they hold the buffers that did fit
             self._lost = not self._alive()
-            raise KernelFault(f"{case.impl} failed on {self.device}: {error}.") from error
-        finally:
-            if not self._lost:
-                with self._device:
-                    self._device.release()
+            self._free(case)
+            explained = self._explained(case, error)
+            if explained is error:
+                raise
+            raise explained from error
+
+    def _explained(self, case: Case, error: Exception) -> Exception:
+        runtime, driver = self._cupy.cuda.runtime, self._cupy.cuda.driver
+        if isinstance(error, MemoryError):  # CuPy's OutOfMemoryError is one
+            on_device = isinstance(error, self._cupy.cuda.memory.OutOfMemoryError)
+            return OutOfMemory(f"{case.impl} ran out of memory on {self.device if on_device else 'the host'}.")
+        if isinstance(error, FaBenchError):
+            return error
+        if self._lost or isinstance(error, (runtime.CUDARuntimeError, driver.CUDADriverError)):
+            return KernelFault(f"{case.impl} failed on {self.device}: {error}.")
+        return error
+
+    def _free(self, case: Case) -> None:
+        """Give a case's memory back to the device, for whoever allocates next, CuPy or PyTorch."""
+        if held := self._held.pop(case.case_id, None):
+            held.free()
+        if not self._lost:
+            self._device.release()
 
     def _alive(self) -> bool:
         """Whether the context survived: after an illegal access every call fails."""
@@ -141,159 +219,77 @@ class CudaBackend:
             return False
         return True
 
-    def _run(self, case: Case, gpu: Gpu) -> RunResult:
-        device, nvml = self._device, self._nvml_device
+    def _start(self, inputs_of: SharedInputs, gpu: Gpu, case: Case) -> _Job:
+        """Inputs -> compile -> warm-up, for this case's own kernels and shape. All that it needs is allocated here."""
         if self._l2 == "cold":
-            device.prepare_flush()
-        flush = device.flush if self._l2 == "cold" else None
-        floor_ms = self._launch_floor(flush)
-        baseline = None if nvml is None else nvml.read().mem_used_bytes
-        inputs = reference.make_inputs(case)
-        prepare = self._torch if case.impl in TORCH_IMPLEMENTATIONS else self._kernels
-        prepared = prepare(case, gpu, inputs)
-        for _ in range(WARM_UP_LAUNCHES):
-            prepared.launch()
-        device.synchronize()
-        timings, summary, energy_mj = self._time(prepared, flush, nvml, baseline)
+            self._device.prepare_flush()
+        empty_cache()
+        with self._watch.starting() as rise:
+            prepared = self._prepare(case, gpu, inputs_of(case))
+            self._held[case.case_id] = prepared
+            floor_ms = self._launch_floor(prepared.launches)
+            warm_up(self._device, prepared)
         peak_bytes = prepared.peak_bytes()
-        prepared.poison()
-        final_ms = _once(prepared.launch, device, flush)
-        o, lse = prepared.outputs()
-        times_ms = (*timings.times_ms, final_ms)
+        timed = TimedLaunch(self._device, prepared, l2=self._l2, timer=self._timer)
+        if self._strict_timer and timed.fallback:
+            raise FaBenchError(f"{case.impl} can't be timed as asked. {timed.fallback}")
+        return _Job(case, inputs_of(case), prepared, timed, peak_bytes, floor_ms, rise, self._finish)
+
+    def _prepare(self, case: Case, gpu: Gpu, inputs: Inputs) -> Prepared:
+        if baselines.find(case.impl):
+            return prepare_tensors(self._device, case, inputs)
+        algorithm = self._lookup(case.impl)
+        if reason := algorithm.unsupported(case, gpu):
+            raise Unsupported(reason)
+        return prepare_kernels(self._device, algorithm.program(case), self._compile, case, inputs)
+
+    def _finish(self, job: _Job, timings: Timings) -> RunResult:
+        """Energy, then one launch more, whose output is verified."""
+        median_ms = statistics.median(timings.times_ms)
+        energy = Energy()
+        if median_ms > 0.0:  # else the row is invalid_timing
+            energy = self._watch.measure_energy(job.prepared.launch, self._device.synchronize, median_ms, self._clock)
+        job.timed.once_more()
+        o, lse = job.prepared.outputs()
         return RunResult(
             samples=Samples(
-                times_ms,
-                "cuda-events",
+                timings.times_ms,
+                job.timed.source,
                 self._l2,
                 noisy=timings.noisy,
-                launch_bound=launch_bound(statistics.median(times_ms), floor_ms),
+                launch_bound=launch_bound(median_ms, job.floor_ms),
+                drift=drift(timings.times_ms),
+                dropped=timings.dropped,
+                floor_ms=job.floor_ms or None,  # events tick in half microseconds
+                fallback=job.timed.fallback,
             ),
-            verification=reference.verify(case, o, lse, inputs),
-            resources=prepared.resources,
-            mem_peak_bytes=peak_bytes,
-            mem_source=prepared.mem_source,
-            nvml_mem_peak_bytes=summary.mem_peak_bytes,
-            power_w=summary.power_w,
-            energy_mj=energy_mj,
-            sm_clock_mhz=summary.sm_clock_mhz,
-            mem_clock_mhz=summary.mem_clock_mhz,
-            temperature_c=summary.temperature_c,
-            throttle_reasons=summary.throttle_reasons,
+            verification=reference.verify(job.case, o, lse, job.inputs),
+            resources=job.prepared.resources,
+            mem_peak_bytes=job.peak_bytes,
+            mem_source=job.prepared.mem_source,
+            **self._watch.columns(throttled=timings.throttled, energy=energy, rise=job.rise),
         )
 
-    def _time(
-        self,
-        prepared: _Prepared,
-        flush: Callable[[], None] | None,
-        nvml: NvmlDevice | None,
-        baseline: int | None,
-    ) -> tuple[Timings, DeviceSummary, float | None]:
-        """Sample until the rule is content, reading NVML meanwhile. Energy is per launch, in mJ."""
-        if nvml is None:
-            timings = time_on_gpu(prepared.launch, self._device, self._rule, flush=flush, clock=self._clock)
-            return timings, DeviceSummary(), None
-        before = nvml.energy_mj()
-        with Sampler(nvml.read) as sampler:
-            timings = time_on_gpu(
-                prepared.launch,
-                self._device,
-                self._rule,
-                flush=flush,
-                throttled=sampler.throttled,
-                clock=self._clock,
-            )
-        after = nvml.energy_mj()
-        energy_mj = None
-        # With a flush between the launches the counter holds the flush's energy too.
-        if before is not None and after is not None and flush is None:
-            energy_mj = (after - before) / (len(timings.times_ms) + timings.dropped)
-        return timings, summarize_readings(sampler.readings, baseline, timings.throttled), energy_mj
+    def profile(self, case: Case, gpu: Gpu) -> None:
+        """Launch ``case`` once, warmed up, in the range that a profiler around this process looks at."""
+        with self._device:
+            prepared = self._prepare(case, gpu, reference.make_inputs(case))
+            warm_up(self._device, prepared)
+            self._device.profiled(prepared.launch)
 
-    def _launch_floor(self, flush: Callable[[], None] | None) -> float:
-        """Median time of an empty kernel in ms, measured once, in the same way as any case."""
-        if self._floor_ms is None:
-            empty = self._device.load(self._compile(EMPTY), 0)
-            timings = time_on_gpu(
-                lambda: empty((1, 1, 1), (32, 1, 1), ()),
-                self._device,
-                StoppingRule(max_elapsed_ms=200.0, min_sampled_ms=0.0, min_samples=50),
-                flush=flush,
-                clock=self._clock,
-            )
-            self._floor_ms = statistics.median(timings.times_ms)
-        return self._floor_ms
+    def _launch_floor(self, launches: int) -> float:
+        """Median time of ``launches`` empty kernels in ms, measured once, in the same way as any case."""
+        if launches not in self._floors_ms:
+            empty = prepare_empty(self._device, self._compile(EMPTY), launches)
+            warm_up(self._device, empty)
+            timed = TimedLaunch(self._device, empty, l2=self._l2, timer=self._timer)
+            rule = StoppingRule(max_elapsed_ms=200.0, min_sampled_ms=0.0, min_samples=50)
+            timings = time_alone(timed.sample, rule, clock=self._clock)
+            self._floors_ms[launches] = statistics.median(timings.times_ms)
+        return self._floors_ms[launches]
 
     def _compile(self, spec: KernelSpec) -> CompiledKernel:
         return self._compiler(spec, self._device.sm, major=self._major)
-
-    def _kernels(self, case: Case, gpu: Gpu, inputs: Mapping[str, Array]) -> _Prepared:
-        """One of our algorithms: its program's buffers and launches."""
-        algorithm, device = self._lookup(case.impl), self._device
-        if reason := algorithm.unsupported(case, gpu):
-            raise Unsupported(reason)
-        program = algorithm.program(case)
-        before = device.used_bytes()
-        arrays = {}
-        for buffer in program.buffers:
-            arrays[buffer.name] = device.allocate(buffer.nbytes)
-            if buffer.name in inputs:
-                device.upload(arrays[buffer.name], filled(buffer, inputs[buffer.name]))
-        peak_bytes = device.used_bytes() - before
-        compiled = [self._compile(launch.kernel) for launch in program.launches]
-        calls = [
-            (device.load(kernel, step.smem_bytes), step, tuple(arguments(step, arrays.__getitem__)))
-            for step, kernel in zip(program.launches, compiled, strict=True)
-        ]
-
-        def launch() -> None:
-            for function, step, args in calls:
-                function(step.grid, step.block, args, shared_mem=step.smem_bytes)
-
-        def poison() -> None:
-            for buffer in program.buffers:
-                if buffer.role != "input":
-                    device.fill(arrays[buffer.name], POISON)
-
-        def outputs() -> tuple[Array, Array | None]:
-            o = output(program, "O", device.download(arrays["O"]), case)
-            if not has_buffer(program, "LSE"):
-                return o, None
-            return o, output(program, "LSE", device.download(arrays["LSE"]), case)
-
-        poison()
-        return _Prepared(
-            launch, poison, outputs, lambda: peak_bytes, "cupy-pool", resources(program.launches, compiled)
-        )
-
-    def _torch(self, case: Case, gpu: Gpu, inputs: Mapping[str, Array]) -> _Prepared:
-        """PyTorch on CuPy's stream: flush, events and its kernels are in one order."""
-        import torch
-
-        from fa_bench.backends.torch_impls import TorchAttention, to_numpy
-
-        if not torch.cuda.is_available():
-            raise Unsupported("The installed PyTorch has no CUDA support.")
-        name = f"cuda:{self._device.ordinal}"
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(name)
-        before = torch.cuda.memory_allocated(name)
-        stream = torch.cuda.ExternalStream(self._device.stream.ptr, device=name)
-        with torch.cuda.stream(stream):
-            attention = TorchAttention(case, inputs, name)
-        last: list[Any] = []
-
-        def launch() -> None:
-            last.clear()
-            with torch.cuda.stream(stream):
-                last.append(attention())
-
-        def outputs() -> tuple[Array, Array | None]:
-            self._device.synchronize()
-            o, lse = last[0]
-            return to_numpy(o), None if lse is None else to_numpy(lse)
-
-        # Each call returns tensors of its own, so an old output cannot be taken for a new one: forget the last.
-        return _Prepared(launch, last.clear, outputs, lambda: torch.cuda.max_memory_allocated(name) - before, "torch")
 
     def close(self) -> None:
         """Free device memory and shut NVML down."""
@@ -303,13 +299,8 @@ class CudaBackend:
         self._nvml.close()
 
 
-def _once(launch: Callable[[], None], device: CudaDevice, flush: Callable[[], None] | None) -> float:
-    """One timed launch, as in the sampling loop."""
-    if flush is not None:
-        flush()
-    device.start()
-    launch()
-    return device.stop()
+def _lost() -> DeviceLost:
+    return DeviceLost("An earlier case's fault destroyed the CUDA context.", "Run again with --resume.")
 
 
 def _nvrtc_major(driver_major: int) -> int:

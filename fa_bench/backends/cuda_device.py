@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -16,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from fa_bench.backends.cuda_driver import Driver
 from fa_bench.compiler import CompiledKernel
 from fa_bench.errors import Unsupported
 
@@ -25,6 +27,10 @@ Bytes = NDArray[np.uint8]
 DEFAULT_SMEM_BYTES: Final = 48 * 1024
 #: The flush writes this many times the L2 cache. Hashing and replacement are not public; twice leaves no doubt.
 FLUSH_FACTOR: Final = 2
+#: It writes at least this: a virtual GPU or an instance of one may name no L2 cache, or its share only.
+MIN_FLUSH_BYTES: Final = 64 * 2**20
+#: cudaLimitPersistingL2CacheSize (driver_types.h), which CuPy has no name for.
+PERSISTING_L2_LIMIT: Final = 6
 
 
 class CudaDevice:
@@ -37,11 +43,14 @@ class CudaDevice:
     cupy : module
     ordinal : int
         CUDA's number of the device, after CUDA_VISIBLE_DEVICES.
+    driver : Driver, optional
+        Stands in for the driver's library in tests.
     """
 
-    def __init__(self, cupy: Any, ordinal: int) -> None:
+    def __init__(self, cupy: Any, ordinal: int, driver: Driver | None = None) -> None:
         self.cupy = cupy
         self.ordinal = ordinal
+        self.driver = driver or Driver()
         self._device = cupy.cuda.Device(ordinal)
         properties = cupy.cuda.runtime.getDeviceProperties(ordinal)
         self.name: str = properties["name"].decode()
@@ -140,6 +149,13 @@ class CudaDevice:
 
     # ------------------------------------------------------------------------------------------- timing
 
+    def profiled(self, launch: Callable[[], None]) -> None:
+        """Launch and wait between cudaProfilerStart and cudaProfilerStop, so that nothing else is in the range."""
+        self.cupy.cuda.runtime.profilerStart()
+        launch()
+        self.synchronize()
+        self.cupy.cuda.runtime.profilerStop()
+
     def start(self) -> None:
         """Record the first event on the stream (`fa_bench.measure.timing.EventTimer`)."""
         self._begin.record(self.stream)
@@ -151,13 +167,25 @@ class CudaDevice:
         return float(self.cupy.cuda.get_elapsed_time(self._begin, self._end))
 
     def prepare_flush(self) -> None:
-        """Allocate what `flush` writes."""
+        """Allocate what `flush` writes: twice this device's own L2 cache, or more."""
         if self._scratch is None:
-            self._scratch = self.allocate(FLUSH_FACTOR * self.l2_bytes)
+            self._scratch = self.allocate(max(FLUSH_FACTOR * self.l2_bytes, MIN_FLUSH_BYTES))
 
     def flush(self) -> None:
-        """Evict the L2 cache by writing over a buffer twice its size."""
+        """Evict the L2 cache by writing over a buffer that is larger.
+
+        A library may have set some of the cache aside for lines that persist, which no write evicts: they become
+        ordinary lines first. Usually none is set aside, and then this costs nothing.
+        """
+        if self._persisting_l2_bytes():
+            self.driver.reset_persisting_l2()
         self.fill(self._scratch, 0)
+
+    def _persisting_l2_bytes(self) -> int:
+        try:
+            return int(self.cupy.cuda.runtime.deviceGetLimit(PERSISTING_L2_LIMIT))
+        except self.cupy.cuda.runtime.CUDARuntimeError:  # before compute capability 8.0 there is no such limit
+            return 0
 
     def close(self) -> None:
         """Drop modules and memory."""

@@ -3,45 +3,63 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from fa_bench import reference
-from fa_bench.backends import numpy_impls
-from fa_bench.backends.base import BackendName, RunResult, Samples
-from fa_bench.backends.baselines import (
-    NUMPY_IMPLEMENTATIONS,
-    TORCH_IMPLEMENTATIONS,
-    torch_bytes,
-    torch_implementations,
-)
+from fa_bench.backends import baselines, numpy_impls
+from fa_bench.backends.base import BackendName, Outcome, RunResult, Samples
+from fa_bench.backends.baselines import NUMPY_IMPLEMENTATIONS
+from fa_bench.backends.turns import Inputs, SharedInputs, alone_if_short_of_memory, forget_frames, in_turns, single
 from fa_bench.cases import Case
 from fa_bench.errors import OutOfMemory, Unsupported
 from fa_bench.measure.environment import cpu_name
 from fa_bench.measure.memory import available_bytes, rss_peak, traced_peak
+from fa_bench.measure.statistics import drift
 from fa_bench.measure.stopping import StoppingRule
-from fa_bench.measure.timing import Clock, time_on_host
+from fa_bench.measure.timing import Clock, Timings, sample_on_host
 from fa_bench.model.gpu import Gpu
 
 Array = NDArray[Any]
 Output = tuple[Array, Array | None]
+T = TypeVar("T")
 
 #: Sampling time per case: a CPU shared with other programs seldom gets below the noise threshold.
 TIME_LIMIT_MS: Final = 2000.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A case ready to run: one call of ``run`` is one attention, ``output`` turns its result into NumPy arrays."""
+@dataclass(slots=True)
+class _Job:
+    """A case that ran once: one call of ``run`` is one attention, ``output`` turns its result into NumPy arrays."""
 
+    case: Case
+    inputs: Inputs
     run: Callable[[], Any]
     output: Callable[[Any], Output]
+    clock: Clock
+    peak_bytes: int | None = None
+    mem_source: str = ""
+
+    def sample(self) -> float:
+        """Time one run by the host clock; its output is free again afterwards, as in a real program."""
+        return sample_on_host(self.run, self.clock)
+
+    def finish(self, timings: Timings) -> RunResult:
+        """Run once more and verify that output: a run returns arrays of its own, so that no old one can pass for it."""
+        o, lse = self.output(self.run())
+        return RunResult(
+            samples=Samples(timings.times_ms, "host-clock", noisy=timings.noisy, drift=drift(timings.times_ms)),
+            verification=reference.verify(self.case, o, lse, self.inputs),
+            mem_peak_bytes=self.peak_bytes,
+            mem_source=self.mem_source,
+        )
 
 
 class HostBackend:
@@ -60,10 +78,11 @@ class HostBackend:
         self.device = cpu_name() or "CPU"
         self._rule = rule or StoppingRule(max_elapsed_ms=TIME_LIMIT_MS)
         self._clock = clock
+        self._blas = ThreadpoolController()
 
     def implementations(self) -> Sequence[str]:
         """NumPy's always; PyTorch's where it is installed."""
-        return (*NUMPY_IMPLEMENTATIONS, *torch_implementations())
+        return (*NUMPY_IMPLEMENTATIONS, *baselines.usable("host"))
 
     def free_memory_bytes(self) -> int | None:
         """The system's available memory, or the container's."""
@@ -74,70 +93,74 @@ class HostBackend:
         return _implementation_bytes(case) + reference.verification_bytes(case)
 
     def run(self, case: Case, gpu: Gpu) -> RunResult:
-        """Run, time, measure the memory of, and verify ``case``; ``gpu`` plays no part.
+        """Run, time, measure the memory of, and verify ``case``; ``gpu`` plays no part."""
+        return single(self.run_together([case], gpu)[0])
 
-        The first run warms up and has its memory measured, the timed ones follow, and the last one's output is
-        verified. Memory is what NumPy allocated (``allocator``: exact) or how far torch raised the resident
-        set (``rss``), with the inputs in either.
+    def run_together(self, cases: Sequence[Case], gpu: Gpu) -> Sequence[Outcome]:
+        """The same for several cases of one shape, timed in turns.
+
+        Per case: a first run, which warms up and has its memory measured; timed runs, in turns with the other cases;
+        one more, whose output is verified. Memory is what NumPy allocated (``allocator``: exact) or how far torch
+        raised the resident set (``rss``), with the inputs in either. No output is kept between turns: beside a case
+        that runs, the others hold their inputs only.
         """
+        return alone_if_short_of_memory(cases, self._together)
+
+    def _together(self, cases: Sequence[Case]) -> list[Outcome]:
+        start = partial(self._start, SharedInputs())
+        outcomes = in_turns(cases, start, self._guarded, self._rule, clock=self._clock)
+        forget_frames(outcomes)
+        return outcomes
+
+    def _guarded(self, case: Case, step: Callable[[], T]) -> T:
         # NumPy runs with one BLAS thread: the blocks of Algorithm 1 are too small to share, threads that wait for
         # them spin, and what is to be compared are the algorithms.
         numpy_case = case.impl in NUMPY_IMPLEMENTATIONS
         try:
-            with threadpool_limits(1, user_api="blas") if numpy_case else nullcontext():
-                return self._run(case)
+            with self._blas.limit(limits=1, user_api="blas") if numpy_case else nullcontext():
+                return step()
         except MemoryError as error:
             raise OutOfMemory(f"{case.impl} ran out of memory.") from error
 
-    def _run(self, case: Case) -> RunResult:
-        inputs = reference.make_inputs(case)
-        input_bytes = sum(values.nbytes for values in inputs.values())
+    def _start(self, inputs_of: SharedInputs, case: Case) -> _Job:
+        inputs = inputs_of(case)
         growth: int | None
         if case.impl in NUMPY_IMPLEMENTATIONS:
-            prepared = _numpy(case, inputs)
-            last, growth = traced_peak(prepared.run)
+            job = _numpy(case, inputs, self._clock)
+            _, growth = traced_peak(job.run)
             source = "allocator"
-        elif case.impl in TORCH_IMPLEMENTATIONS:
-            prepared = _torch(case, inputs)
-            last, growth = rss_peak(prepared.run)
+        elif case.impl in baselines.names():
+            job = _torch(case, inputs, self._clock)
+            _, growth = rss_peak(job.run)
             source = "rss"
         else:
             raise Unsupported(f"The host backend has no implementation {case.impl}.")
-
-        def once() -> None:
-            nonlocal last
-            last = None  # the previous output's memory is free again, as in a real program
-            last = prepared.run()
-
-        timings = time_on_host(once, self._rule, self._clock)
-        o, lse = prepared.output(last)
-        return RunResult(
-            samples=Samples(timings.times_ms, "host-clock", noisy=timings.noisy),
-            verification=reference.verify(case, o, lse, inputs),
-            mem_peak_bytes=None if growth is None else growth + input_bytes,
-            mem_source="" if growth is None else source,
-        )
+        if growth is not None:
+            job.peak_bytes = growth + sum(values.nbytes for values in inputs.values())
+            job.mem_source = source
+        return job
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def _numpy(case: Case, inputs: Mapping[str, Array]) -> _Prepared:
+def _numpy(case: Case, inputs: Inputs, clock: Clock) -> _Job:
     q, k, v = (_in_layout(inputs[name], case) for name in "QKV")
 
-    if case.impl == "numpy-standard":
-        return _Prepared(lambda: numpy_impls.standard(q, k, v, case.shape, case.dtype), _identity)
-    return _Prepared(lambda: numpy_impls.flash(q, k, v, case.shape, case.dtype, case.tile), _identity)
+    def run() -> Output:
+        if case.impl == "numpy-standard":
+            return numpy_impls.standard(q, k, v, case.shape, case.dtype)
+        return numpy_impls.flash(q, k, v, case.shape, case.dtype, case.tile)
+
+    return _Job(case, inputs, run, _identity, clock)
 
 
-def _torch(case: Case, inputs: Mapping[str, Array]) -> _Prepared:
-    from fa_bench.backends.torch_impls import TorchAttention, to_numpy
+def _torch(case: Case, inputs: Inputs, clock: Clock) -> _Job:
+    baselines.TORCH.load()
+    from fa_bench.backends.torch_impls import TorchAttention
 
-    def output(result: Any) -> Output:
-        o, lse = result
-        return to_numpy(o), None if lse is None else to_numpy(lse)
-
-    return _Prepared(TorchAttention(case, inputs), output)
+    attention = TorchAttention(case, inputs)
+    return _Job(case, inputs, attention, attention.to_numpy, clock)
 
 
 def _identity(result: Any) -> Output:
@@ -157,4 +180,7 @@ def _implementation_bytes(case: Case) -> int:
         return numpy_impls.standard_bytes(case)
     if case.impl == "numpy-flash":
         return numpy_impls.flash_bytes(case)
-    return torch_bytes(case)
+    baseline = baselines.find(case.impl)
+    if baseline is None or "host" not in baseline.places:
+        raise Unsupported(f"The host backend has no implementation {case.impl}.")
+    return baseline.required_bytes(case, "host")

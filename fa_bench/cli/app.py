@@ -33,6 +33,7 @@ from fa_bench.cli.profile import profile
 from fa_bench.cli.report import report
 from fa_bench.cli.sweep import sweep
 from fa_bench.cli.trace import trace
+from fa_bench.cli.tune import tune
 from fa_bench.cli.validate import validate
 from fa_bench.errors import FaBenchError, UsageError, nearest
 
@@ -98,6 +99,7 @@ _COMMANDS: Final[tuple[tuple[Callable[..., int | None], type[TyperCommand]], ...
     (diff, TyperCommand),
     (validate, TyperCommand),
     (trace, TyperCommand),
+    (tune, AxesCommand),
     (mutate, AxesCommand),
     (gpus, TyperCommand),
     (kernels, TyperCommand),

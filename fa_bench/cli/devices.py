@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from typing import Final
+from typing import Any, Final
 
 from fa_bench import backends
-from fa_bench.backends.base import Backend, CountersKind
+from fa_bench.backends.base import Backend, BackendName
+from fa_bench.backends.counting import counting
+from fa_bench.cli.counters import check_device, parsed, sources
 from fa_bench.errors import DeviceUnavailable, UsageError, nearest
 
-#: What ``--counters`` takes.
-COUNTERS: Final[dict[str, CountersKind]] = {"global": "global", "full": "full"}
+#: What ``--l2`` and ``--timer`` take; the first of each is what everything else than a GPU is content with.
+L2_STATES: Final = ("cold", "warm")
+TIMERS: Final = ("events", "graph")
 
 
 @contextmanager
@@ -24,6 +27,11 @@ def opened(
     counters: str = "global",
     interval: bool = False,
     checks: bool = False,
+    apart: Collection[BackendName] = (),
+    l2: str = "cold",
+    timer: str = "events",
+    strict_timer: bool = False,
+    ordinal: int = 0,
 ) -> Iterator[list[Backend]]:
     """The backends of ``device``, in order of preference, closed at the end.
 
@@ -36,12 +44,22 @@ def opened(
         Leave out the host: only backends that run our kernels.
     all_slices : bool
         Let the emulator run every slice of every case.
-    counters : {"global", "full"}
-        What the emulator counts.
+    counters : str
+        What is counted, see `fa_bench.cli.counters.parsed`.
     interval : bool
         Let it say between which limits DRAM bytes lie.
     checks : bool
         Let it look for races and other faults: then ``auto`` is the emulator.
+    apart : collection of str
+        Backends that run in a process of their own.
+    l2 : {"cold", "warm"}
+        What a timed launch finds in a GPU's L2 cache.
+    timer : {"events", "graph"}
+        How launches on a GPU are timed.
+    strict_timer : bool
+        Whether a case fails that can't be timed so.
+    ordinal : int
+        CUDA's number of the GPU.
 
     Raises
     ------
@@ -50,7 +68,7 @@ def opened(
     DeviceUnavailable
         If it is not here.
     """
-    kind = counters_kind(counters)
+    asked = parsed(counters)
     if device not in backends.DEVICES:
         raise UsageError(f"--device: there is no device {device!r}.", hint=nearest(device, backends.DEVICES))
     if kernels_only and device == "host":
@@ -62,37 +80,47 @@ def opened(
     names = [name for name in backends.resolve_device(device) if name != "host" or not kernels_only]
     if not names:
         raise DeviceUnavailable(missing_emulator() or "Nothing here runs our kernels.", hint="See fa-bench doctor.")
-    if kind == "full" and "emulator" not in names:
-        raise UsageError("--counters full needs the emulator.", hint="Add --device emulator.")
+    check_device(asked, device, names)
+    timing = _timing(l2, timer, device, names)
     with ExitStack() as stack:
-        yield [
-            stack.enter_context(
-                closing(
-                    backends.open_backend(
-                        name,
-                        jobs=jobs or 0,
-                        all_slices=all_slices,
-                        counters=kind,
-                        interval=interval,
-                        checks=checks,
-                    )
-                )
+        made = []
+        for name in names:
+            backend = (backends.open_apart if name in apart else backends.open_backend)(
+                name,
+                jobs=jobs or 0,
+                all_slices=all_slices,
+                counters=asked.emulator,
+                interval=interval,
+                checks=checks,
+                strict_timer=strict_timer,
+                ordinal=ordinal,
+                **timing,
             )
-            for name in names
-        ]
+            if name == "cuda":
+                backend = counting(backend, sources(asked, jobs=jobs or 0, interval=interval, ordinal=ordinal))
+            made.append(stack.enter_context(closing(backend)))
+        yield made
 
 
-def counters_kind(counters: str) -> CountersKind:
-    """What ``--counters`` asks for.
+def _timing(l2: str, timer: str, device: str, names: Collection[BackendName]) -> dict[str, Any]:
+    """Options of the cuda backend that ``--l2`` and ``--timer`` ask for.
 
     Raises
     ------
     UsageError
-        If there is no such thing.
+        If there is no such choice, or the device is none on which there is one.
+    DeviceUnavailable
+        If what makes a difference on a GPU only was asked for, and there is none.
     """
-    if counters not in COUNTERS:
-        raise UsageError(f"--counters: there is no {counters!r}.", hint=nearest(counters, COUNTERS))
-    return COUNTERS[counters]
+    for option, value, known in (("--l2", l2, L2_STATES), ("--timer", timer, TIMERS)):
+        if value not in known:
+            raise UsageError(f"{option}: there is no {value!r}.", hint=nearest(value, known))
+        if value == known[0] or "cuda" in names:
+            continue
+        if device == "auto":
+            raise DeviceUnavailable(f"{option} {value} needs a GPU. {backends.why_not('cuda')}", "See fa-bench doctor.")
+        raise UsageError(f"{option} {value} needs a GPU: --device {device} is none.")
+    return {"l2": l2, "timer": timer}
 
 
 def missing_emulator() -> str | None:

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
+
+import typer
 
 from fa_bench.cli.options import FormatOption, QuietOption
 from fa_bench.cli.output import Format, Output
 from fa_bench.report.tables import Column, Table
 
 
-def doctor(fmt: FormatOption = Format.TABLE, quiet: QuietOption = False) -> int:
+def doctor(
+    peaks: Annotated[
+        bool,
+        typer.Option("--peaks", help="Measure the GPU's own peak FLOP/s and bandwidth, and keep them for --peaks."),
+    ] = False,
+    fmt: FormatOption = Format.TABLE,
+    quiet: QuietOption = False,
+) -> int:
     """Look at this machine: what fa-bench can use, what is missing and what to do.
 
     Exits with 1 if something is installed but does not work; something that is absent is an ordinary state.
     """
+    from fa_bench.cli.peaks import measure_all, peaks_row, peaks_table
     from fa_bench.cli.probes import examine
 
     output = Output(fmt, quiet)
+    if peaks:
+        measured = measure_all(output)
+        output.emit([peaks_table(found) for found in measured], [peaks_row(found) for found in measured])
+        return 0
     findings = examine()
     rows = tuple((f.subject, f.state, f.detail, f.advice) for f in findings)
     columns = (Column("what"), Column("state"), Column("found"), Column("what to do"))

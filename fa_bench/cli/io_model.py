@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +25,9 @@ from fa_bench.cli.options import (
     JobsOption,
     KvHeadsOption,
     LayoutOption,
+    PeaksOption,
     QuietOption,
+    RequireCountersOption,
     SeqOption,
     StagesOption,
     TokensOption,
@@ -34,7 +37,8 @@ from fa_bench.cli.output import Format, Output
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fa_bench.backends.base import Backend
+    from fa_bench.backends.base import Backend, BackendName
+    from fa_bench.model.peaks import MeasuredPeaks
     from fa_bench.report.io_model import CaseTraffic
     from fa_bench.report.tables import Table
     from fa_bench.sweep.plan import SweepPlan
@@ -64,6 +68,8 @@ def io_model(
         bool, typer.Option("--explain", help="Print how the prediction comes about, for the first shape.")
     ] = False,
     counters: CountersOption = "global",
+    require_counters: RequireCountersOption = False,
+    peaks: PeaksOption = "datasheet",
     interval: Annotated[
         bool,
         typer.Option("--interval", help="Between which limits DRAM bytes lie; implies --counters full."),
@@ -75,31 +81,41 @@ def io_model(
     """Compare the global-memory bytes that the model predicts with those that the kernels move.
 
     Per case a table: tensor, direction, predicted, counted, difference; then totals of each implementation beside
-    its paper's formula. Exits with 1 if a byte differs.
+    its paper's formula. With --counters ncu the kernels run on the GPU, and a table holds what its hardware counters
+    say of each level beside the other sources. Exits with 1 if a byte that was emulated differs.
     """
     from fa_bench.cli.axes import merge_axes, sweep_request
+    from fa_bench.cli.counters import advice, demand_ncu, parsed, uncounted
     from fa_bench.cli.devices import missing_emulator, shipped_only
+    from fa_bench.cli.peaks import roofline_peaks
     from fa_bench.cli.planning import ModelOnly, resolved, target_gpu
     from fa_bench.errors import DeviceUnavailable, UsageError
     from fa_bench.report.io_model import document, flat_rows, totals_tables
     from fa_bench.sweep.plan import plan
 
     output = Output(fmt, quiet)
-    request = sweep_request(merge_axes(ctx.params, config), "emulator", gpu)
+    asked = parsed(counters)
+    if require_counters:
+        demand_ncu(counters)
     model_only = (ModelOnly(),)
-    made = plan(resolved(request, model_only), model_only, target_gpu(gpu, model_only))
+    request = resolved(sweep_request(merge_axes(ctx.params, config), "emulator", gpu), model_only)
     if explain:
-        _explain(output, made)
+        _explain(output, plan(request, model_only, target_gpu(gpu, model_only)))
         return 0
     if not measure and (interval or counters != "global"):
         raise UsageError("--no-measure counts nothing, so the caches see nothing.", "Leave it out.")
-    if measure and (reason := missing_emulator()) is not None:
+    if measure and not asked.ncu and (reason := missing_emulator()) is not None:
         raise DeviceUnavailable(reason, hint="--no-measure predicts without it; see also fa-bench doctor.")
-    if measure and (note := shipped_only()):
+    if measure and not asked.ncu and (note := shipped_only()):
         output.say(note)
+    if interval:
+        counters = "ncu,full" if asked.ncu else "full"
     cases: list[CaseTraffic] = []
-    with _backends(measure, jobs, "full" if interval else counters, interval) as backends:
-        for case in _run(output, made, backends):
+    with _backends(measure, jobs, counters, interval) as backends:
+        planning = backends if asked.ncu else model_only
+        made = plan(request, planning, target_gpu(gpu, planning))
+        measured = roofline_peaks(peaks, made.gpu, planning, output)
+        for case in _run(output, made, backends, measured):
             if fmt is Format.TABLE:
                 for table in _tables(case):
                     output.emit([table], [])
@@ -108,29 +124,38 @@ def io_model(
     totals = totals_tables(cases)
     tables = totals if fmt is Format.TABLE else [*(table for case in cases for table in _tables(case)), *totals]
     output.emit(tables, flat_rows(cases), document(cases))
-    return _verdict(output, cases)
+    for sentence in advice(backends):
+        output.warn(sentence)
+    missing = uncounted(case.record for case in cases) if require_counters else 0
+    return _verdict(output, cases) or int(missing > 0)
 
 
 def _backends(
     measure: bool, jobs: int | None, counters: str, interval: bool
 ) -> AbstractContextManager[Sequence[Backend]]:
+    from fa_bench.cli.counters import parsed
     from fa_bench.cli.devices import opened
 
     if not measure:
         return nullcontext(())
-    return opened("emulator", jobs=jobs, counters=counters, interval=interval)
+    device = "auto" if parsed(counters).ncu else "emulator"
+    apart: tuple[BackendName, ...] = ("cuda",)  # a fault costs a process its GPU
+    return opened(device, jobs=jobs, kernels_only=True, counters=counters, interval=interval, apart=apart)
 
 
 def _tables(case: CaseTraffic) -> list[Table]:
-    """The tables of one case: global traffic, and what the caches make of it where that was counted."""
+    """The tables of one case: global traffic, what the caches make of it, what hardware counted, as far as known."""
     from fa_bench.report.caches import caches_table
     from fa_bench.report.io_model import case_table
+    from fa_bench.report.levels import levels_table
 
-    behind = caches_table(case.record, case.traffic)
-    return [case_table(case)] if behind is None else [case_table(case), behind]
+    behind = (caches_table(case.record, case.traffic), levels_table(case.record, case.traffic))
+    return [case_table(case), *(table for table in behind if table is not None)]
 
 
-def _run(output: Output, made: SweepPlan, backends: Sequence[Backend]) -> Iterator[CaseTraffic]:
+def _run(
+    output: Output, made: SweepPlan, backends: Sequence[Backend], measured: MeasuredPeaks | None
+) -> Iterator[CaseTraffic]:
     """Each case as it is done: counted where there is a backend, else predicted."""
     from fa_bench.report.io_model import PREDICTED_ONLY, case_traffic
     from fa_bench.report.names import case_name
@@ -146,10 +171,10 @@ def _run(output: Output, made: SweepPlan, backends: Sequence[Backend]) -> Iterat
             device = backends[0].device if backends else "model"
             site = Site("io-model", datetime.now(UTC), planned.backend, device, made.gpu)
             if backends:
-                rows = run_case(planned, backends[0], site, predict)
+                rows = run_case(planned, backends[0], site, partial(predict, peaks=measured))
             else:
                 status = "skipped" if planned.status == "run" else planned.status
-                prediction = predict(planned.case, made.gpu)
+                prediction = predict(planned.case, made.gpu, measured)
                 rows = unrun_rows(planned, site, status, planned.reason or PREDICTED_ONLY, prediction)
             yield case_traffic(rows.record, rows.traffic)
     finally:

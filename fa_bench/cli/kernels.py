@@ -65,7 +65,8 @@ def kernels(
 ) -> None:
     """Show registers, shared memory, spills and occupancy of kernels on a GPU.
 
-    Compiles them with NVRTC; no GPU is needed.
+    Compiles them with NVRTC; no GPU is needed. Without --impl, the libraries' implementations that can't be used here
+    follow.
     """
     from fa_bench.cli.axes import merge_axes, sweep_request
     from fa_bench.cli.planning import ModelOnly, resolved, target_gpu
@@ -81,7 +82,29 @@ def kernels(
             output.say(f"{cell.case.impl}, {cell.case.dtype}, D={cell.case.shape.head_dim}: {cell.reason}")
             continue
         rows += _rows(cell.case, target)
-    output.emit(_tables(rows, target), [asdict(row) for row in rows])
+    tables = _tables(rows, target)
+    if impl is None:
+        tables += absent_implementations()
+    output.emit(tables, [asdict(row) for row in rows])
+
+
+def absent_implementations() -> list[Table]:
+    """Libraries' implementations that can't be used here, what each needs and what installs it; empty if all can."""
+    from fa_bench import backends
+    from fa_bench.backends import baselines
+
+    gpu_is_here = backends.why_not("cuda") is None
+    rows = []
+    for baseline in baselines.BASELINES:
+        if missing := baseline.missing():
+            needed = " and ".join(library.name for library in missing)
+            rows.append((baseline.name, needed, " && ".join(library.install for library in missing)))
+        elif not gpu_is_here and "host" not in baseline.places:
+            rows.append((baseline.name, "a GPU", UNKNOWN))
+    if not rows:
+        return []
+    columns = (Column("implementation"), Column("needs"), Column("to install"))
+    return [Table("Libraries' implementations that can't be used here", columns, tuple(rows))]
 
 
 def _rows(case: Case, gpu: Gpu) -> Iterator[KernelRow]:

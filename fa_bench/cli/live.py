@@ -35,9 +35,11 @@ class Live:
     folder : Path
         Where the rows are written.
     run_id : str
+    at_once : int
+        How many groups of cases run at the same time.
     """
 
-    def __init__(self, output: Output, plan: SweepPlan, folder: Path, run_id: str) -> None:
+    def __init__(self, output: Output, plan: SweepPlan, folder: Path, run_id: str, at_once: int = 1) -> None:
         self._output = output
         self._plan = plan
         self._folder = folder
@@ -45,6 +47,7 @@ class Live:
         self._table = RecordTable([planned.case for planned in plan.cases], _place(plan))
         self._eta = Eta(tuple(planned.case for planned in plan.runnable))
         self._done = 0
+        self._at_once = at_once
 
     def __enter__(self) -> Self:
         for reason in unrun_reasons(self._plan):
@@ -113,7 +116,7 @@ class Live:
     def _status(self, planned: PlannedCase) -> str:
         name = case_name(planned.case)
         left = self._eta.seconds_left()
-        eta = "" if left is None else f", about {format_duration(left)} left"
+        eta = "" if left is None else f", about {format_duration(left / self._at_once)} left"
         return f"{self._done}/{len(self._plan.cases)} done{eta}; {name.impl}, seq {name.seq}"
 
 

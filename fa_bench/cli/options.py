@@ -129,8 +129,17 @@ CountersOption = Annotated[
     str,
     typer.Option(
         "--counters",
-        help="What the emulator counts: global (what warps ask for) or full (also what L2 and DRAM see).",
-        metavar="global|full",
+        help="What is counted: by the emulator global (what warps ask for) or full (also what L2 and DRAM see); "
+        "ncu, a GPU's hardware counters; ncu,emulator or ncu,full for both.",
+        metavar="LIST",
+        rich_help_panel=_RUN,
+    ),
+]
+RequireCountersOption = Annotated[
+    bool,
+    typer.Option(
+        "--require-counters",
+        help="Exit with 1 if hardware counters (--counters ncu) are missing of a row that ran.",
         rich_help_panel=_RUN,
     ),
 ]
@@ -200,6 +209,41 @@ GpuOption = Annotated[
         metavar="NAME",
         rich_help_panel=_RUN,
         show_default="the GPU here, else a100-sxm-80",
+    ),
+]
+PeaksOption = Annotated[
+    str,
+    typer.Option(
+        "--peaks",
+        help="Whose peaks rooflines rest on: the data sheet's, or those of fa-bench doctor --peaks.",
+        metavar="datasheet|measured",
+        rich_help_panel=_RUN,
+    ),
+]
+L2Option = Annotated[
+    str,
+    typer.Option(
+        "--l2",
+        help="What a timed launch finds in a GPU's L2 cache: nothing (cold), or what the same launch left (warm).",
+        metavar="cold|warm",
+        rich_help_panel=_RUN,
+    ),
+]
+TimerOption = Annotated[
+    str,
+    typer.Option(
+        "--timer",
+        help="How launches on a GPU are timed: one by one (events), or replayed as a CUDA graph (graph).",
+        metavar="events|graph",
+        rich_help_panel=_RUN,
+    ),
+]
+StrictTimerOption = Annotated[
+    bool,
+    typer.Option(
+        "--strict-timer",
+        help="A case that can't be timed as --timer asks fails; otherwise events time it, and its row says why.",
+        rich_help_panel=_RUN,
     ),
 ]
 CheckOption = Annotated[

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fa_bench import algorithms
+from fa_bench.backends import baselines
 from fa_bench.backends.base import BackendName
-from fa_bench.backends.baselines import NUMPY_IMPLEMENTATIONS, TORCH_IMPLEMENTATIONS
+from fa_bench.backends.baselines import NUMPY_IMPLEMENTATIONS
 from fa_bench.cases import Case
-from fa_bench.errors import DeviceUnavailable, UsageError, nearest
+from fa_bench.errors import DeviceUnavailable, FaBenchError, UsageError, nearest
 from fa_bench.model import gpus
 from fa_bench.model.gpu import Gpu
 
 if TYPE_CHECKING:
+    from fa_bench.backends.baselines import Baseline
     from fa_bench.sweep.plan import PlanningBackend, SweepRequest
 
 #: Target of tiles and predictions where there is no GPU and none was asked for.
@@ -107,7 +109,7 @@ def _loaded(asked: Sequence[str]) -> tuple[str, ...]:
             names.setdefault(name, "")
             continue
         algorithm = load(path)
-        if algorithm.name in (*NUMPY_IMPLEMENTATIONS, *TORCH_IMPLEMENTATIONS, *_GROUPS):
+        if algorithm.name in (*NUMPY_IMPLEMENTATIONS, *baselines.names(), *_GROUPS):
             raise UsageError(
                 f"{name!r} would be called {algorithm.name}, which is taken.", "Give the file another name."
             )
@@ -134,17 +136,32 @@ def _impls(asked: Sequence[str], backends: Sequence[PlanningBackend], device: st
 
 
 def _check_impl(impl: str, here: Sequence[str], device: str, only_kernels: bool) -> None:
-    known = (*algorithms.names(), *algorithms.added(), *NUMPY_IMPLEMENTATIONS, *TORCH_IMPLEMENTATIONS)
+    known = (*algorithms.names(), *algorithms.added(), *NUMPY_IMPLEMENTATIONS, *baselines.names())
     if impl in here:
         return
     if impl not in known and impl not in here:
         raise UsageError(f"There is no implementation {impl!r}.", hint=nearest(impl, dict.fromkeys((*known, *here))))
     if only_kernels:
         raise UsageError(f"{impl} is no CUDA kernel of ours.", hint=f"Known here: {', '.join(here)}.")
-    if impl in TORCH_IMPLEMENTATIONS:
-        raise DeviceUnavailable(f"{impl} does not run here: PyTorch may be missing.", hint="See fa-bench doctor.")
+    if baseline := baselines.find(impl):
+        raise _absent(baseline, device)
     if impl in algorithms.names() and device == "auto":
         raise DeviceUnavailable(
             f"{impl} needs a GPU or the emulator, and neither can be used here.", hint="See fa-bench doctor."
         )
     raise UsageError(f"{impl} does not run on the device asked for.", hint=f"Here run: {', '.join(here)}.")
+
+
+def _absent(baseline: Baseline, device: str) -> FaBenchError:
+    """Why a baseline does not run: a package is missing, the device asked for is not one of its, or there is no GPU."""
+    if missing := baseline.missing():
+        names = " and ".join(library.name for library in missing)
+        are = "is" if len(missing) == 1 else "are"
+        hint = " && ".join(library.install for library in missing)
+        return DeviceUnavailable(f"{baseline.name} does not run here: {names} {are} not installed.", hint=hint)
+    if device not in ("auto", *baseline.places):
+        places = " or ".join(baseline.places)
+        return UsageError(f"{baseline.name} does not run on {device}.", hint=f"It runs on {places}.")
+    return DeviceUnavailable(
+        f"{baseline.name} does not run here: it needs a GPU, and none can be used.", hint="See fa-bench doctor."
+    )

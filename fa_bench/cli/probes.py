@@ -111,7 +111,10 @@ def driver() -> Finding:
     with closing(Nvml()) as nvml:
         absent = nvml.unavailable()
         if absent is not None:
-            return Finding("driver", "missing", absent, "Only needed to time on a GPU.")
+            # A driver that is here and does not work stops GPU programs too, whoever wrote them.
+            broken = nvml.broken()
+            advice = "Mend or update the driver." if broken else "Only needed to time on a GPU."
+            return Finding("driver", "broken" if broken else "missing", absent, advice)
         detail = f"{nvml.driver_version() or 'version not known'}, CUDA {_cuda_major(nvml) or 'not known'}"
         major = _cuda_major(nvml)
     # A cubin loads on a driver of its own CUDA major or a later one.
@@ -150,12 +153,62 @@ def gpu() -> Finding:
     return Finding("GPU", "ok", ", ".join(names), advice)
 
 
+def board() -> Finding:
+    """What NVML says of the GPUs that CuPy uses: which of its figures a row will have."""
+    from fa_bench import backends
+    from fa_bench.measure.nvml import Nvml
+
+    absent = backends.why_not("cuda")
+    if absent is not None:
+        return Finding("NVML", "missing", "no GPU to ask", "Only needed for clocks, power and energy.")
+    import cupy
+
+    from fa_bench.backends.cuda_device import CudaDevice
+
+    with closing(Nvml()) as nvml:
+        found, advice = [], []
+        for ordinal in range(cupy.cuda.runtime.getDeviceCount()):
+            cuda_device = CudaDevice(cupy, ordinal)
+            device = nvml.device(cuda_device.uuid, cuda_device.pci_bus_id)
+            if device is None:
+                found.append(f"{cuda_device.name}: {nvml.unavailable() or 'not found by UUID or PCI bus id'}")
+                continue
+            device.read()
+            device.energy_mj()
+            missing = "; ".join(f"{figure}: {why}" for figure, why in device.missing().items())
+            found.append(f"{cuda_device.name}: memory by {device.memory_source or 'none'}")
+            if missing:
+                advice.append(f"Empty columns: {missing}.")
+    return Finding("NVML", "ok", ", ".join(found), " ".join(dict.fromkeys(advice)))
+
+
+def peaks() -> Finding:
+    """Peaks that were measured, and whether they can be."""
+    from fa_bench.cli.peaks import summary
+    from fa_bench.model import gpus
+    from fa_bench.model.peaks import inconsistencies
+    from fa_bench.stored_peaks import stored
+
+    known = stored()
+    if not known:
+        return Finding("peaks", "missing", "none measured", "Optional, on a GPU: fa-bench doctor --peaks.")
+    doubts = [
+        f"Inconsistent: {sentence}"
+        for found in known
+        if (entry := gpus.find(found.device)) is not None
+        for sentence in inconsistencies(found, entry)
+    ]
+    return Finding("peaks", "ok", "; ".join(map(summary, known)), " ".join(doubts))
+
+
 def ncu() -> Finding:
-    """Nsight Compute, which reads hardware counters."""
-    path = shutil.which("ncu")
-    if path is None:
-        return Finding("ncu", "missing", "not on PATH", "Only needed to measure bytes on a GPU.")
-    return Finding("ncu", "ok", path)
+    """Nsight Compute, which reads hardware counters, and whether the driver lets it."""
+    from fa_bench.measure.ncu import ADVICE, probe
+
+    found = probe()
+    if found.path is None:
+        return Finding("ncu", "missing", "not found", "Only needed to measure bytes on a GPU.")
+    return Finding("ncu", "ok", found.sentence, ADVICE["no_permission"] if found.refused else "")
 
 
 def torch() -> Finding:
@@ -164,6 +217,17 @@ def torch() -> Finding:
     if version is None:
         return Finding("torch", "missing", "not installed", "For PyTorch's baselines: pip install 'fa-bench[torch]'")
     return Finding("torch", "ok", version)
+
+
+def libraries() -> Finding:
+    """The other libraries that bring baselines."""
+    from fa_bench.backends import baselines
+
+    others = [library for library in baselines.libraries() if library is not baselines.TORCH]
+    here = [library.version() for library in others if library.is_here()]
+    if not here:
+        return Finding("libraries", "missing", "none of those with baselines", "fa-bench kernels lists them.")
+    return Finding("libraries", "ok", ", ".join(here))
 
 
 def terminal() -> Finding:
@@ -217,8 +281,11 @@ PROBES: Final[tuple[tuple[str, Callable[[], Finding]], ...]] = (
     ("driver", driver),
     ("CuPy", cupy),
     ("GPU", gpu),
+    ("NVML", board),
+    ("peaks", peaks),
     ("ncu", ncu),
     ("torch", torch),
+    ("libraries", libraries),
     ("terminal", terminal),
     ("cache", cache),
 )

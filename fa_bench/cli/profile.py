@@ -130,7 +130,7 @@ def profile(
     """
     from dataclasses import replace
 
-    from fa_bench.cli.devices import counters_kind
+    from fa_bench.cli.counters import emulators
     from fa_bench.measure.environment import usable_cpus
     from fa_bench.model import gpus
     from fa_bench.profiling import saved
@@ -158,7 +158,7 @@ def profile(
             seed=seed,
             jobs=jobs or usable_cpus(),
             check=check,
-            caches=counters_kind(counters) == "full",
+            caches=emulators(counters) == "full",
         )
     finally:
         output.stop_progress()

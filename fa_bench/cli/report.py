@@ -42,8 +42,10 @@ def report(
 
     The page needs nothing but itself: no network, no other file. Of several runs each has a letter.
     """
+    from fa_bench.cli.pictures import rasteriser
+
     output = Output(Format.TABLE, quiet)
-    rasteriser = None if png is None else _rasteriser()
+    program = None if png is None else rasteriser()
     read = [_read(path) for path in runs]
     for run in read:
         for note in run.run.notes:
@@ -52,8 +54,8 @@ def report(
         _draw(output, read)
     if svg is not None:
         _write_pictures(output, read, svg)
-    if png is not None and rasteriser is not None:
-        _write_pictures(output, read, png, rasteriser)
+    if png is not None and program is not None:
+        _write_pictures(output, read, png, program)
     if html is not None or not (plot or svg or png):
         _write_page(output, read, html or _place(runs[0]))
     return 0
@@ -94,67 +96,24 @@ def _draw(output: Output, runs: Sequence[PageRun]) -> None:
 
 
 def _write_page(output: Output, runs: Sequence[PageRun], path: Path) -> None:
+    from fa_bench.cli.pictures import write_text
     from fa_bench.report.page.document import page
 
-    _write(path, page(runs), "--html")
+    write_text(path, page(runs), "--html")
     output.say(f"The page is {path}.")
-
-
-def _rasteriser() -> str:
-    """The program that makes PNG of SVG."""
-    import shutil
-
-    from fa_bench.errors import UsageError
-
-    found = shutil.which("rsvg-convert")
-    if found is None:
-        raise UsageError(
-            "--png takes rsvg-convert, which isn't here.",
-            hint="It is part of librsvg (librsvg2-bin on Debian and Ubuntu, librsvg on Homebrew). --svg takes nothing.",
-        )
-    return found
 
 
 def _write_pictures(output: Output, runs: Sequence[PageRun], folder: Path, rasteriser: str = "") -> None:
     """Every chart as SVG, or with a rasteriser as PNG."""
-    from fa_bench.errors import UsageError
+    from fa_bench.cli.pictures import make_folder, rasterise, write_text
     from fa_bench.report.page.document import pictures
 
     option = "--png" if rasteriser else "--svg"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{option}: {str(folder)!r} can't be made: {error.strerror}.") from error
+    make_folder(folder, option)
     made = pictures(runs)
     for name, text in made.items():
         if rasteriser:
-            _rasterise(rasteriser, text, (folder / name).with_suffix(".png"))
+            rasterise(rasteriser, text, (folder / name).with_suffix(".png"))
         else:
-            _write(folder / name, text, option)
+            write_text(folder / name, text, option)
     output.say(f"{len(made)} charts are in {folder}.")
-
-
-def _rasterise(program: str, svg: str, path: Path) -> None:
-    """Three pixels per unit of the chart: sharp in print at a column's width."""
-    import subprocess
-
-    from fa_bench.errors import FaBenchError
-
-    command = [program, "--zoom", "3", "--output", str(path)]
-    try:
-        subprocess.run(command, input=svg.encode(), capture_output=True, check=True, timeout=60)
-    except (OSError, subprocess.SubprocessError) as error:
-        said = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()
-        raise FaBenchError(f"--png: {program} did not make {path}: {said or error}.") from error
-
-
-def _write(path: Path, text: str, option: str) -> None:
-    from fa_bench.errors import UsageError
-    from fa_bench.sweep.journal import replace_text
-
-    if path.is_dir():
-        raise UsageError(f"{option}: {str(path)!r} can't be written: it is a folder.")
-    try:
-        replace_text(path, text)
-    except OSError as error:
-        raise UsageError(f"{option}: {str(path)!r} can't be written: {error.strerror}.") from error

@@ -119,7 +119,7 @@ def _merge(
     done = Acceptance(len(new.records), there, len(staying))
     if old is None or not staying:
         return dataclasses.replace(new, manifest=dataclasses.replace(new.manifest, accepted=(*before, note))), done
-    different = old.manifest.identity.difference(new.manifest.identity) or _driver_difference(old, new)
+    different = old.manifest.difference(new.manifest)
     if different is not None:
         raise UsageError(
             f"{baseline} has {_rows(len(staying))} that {source} lacks, and rows of both can't stand together: "
@@ -143,11 +143,6 @@ def _traffic(old: RunData, new: RunData, staying: list[Record]) -> Iterator[Tens
     cases = {record.case_id for record in staying}
     yield from (line for line in old.traffic if line.case_id in cases and (line.case_id, line.source) not in replaced)
     yield from new.traffic
-
-
-def _driver_difference(old: RunData, new: RunData) -> str | None:
-    then, now = (data.manifest.environment.get("driver") for data in (old, new))
-    return None if then == now else f"it was made with driver {then or 'none'}, this run has {now or 'none'}"
 
 
 def _replace(folder: Path, files: dict[str, str]) -> None:

@@ -128,10 +128,10 @@ def resource_figures(before: Record, after: Record) -> tuple[Figure, ...]:
 
 
 def _tensors(lines: Sequence[TensorTraffic], level: str, op: str, source: Source) -> dict[str, int]:
-    """Bytes of each tensor, all kernels of the case together."""
+    """Bytes of each tensor, all kernels of the case together; hardware counters know no tensors."""
     found: dict[str, int] = {}
     for line in lines:
-        if (line.level, line.op, line.source) == (level, op, source):
+        if (line.level, line.op, line.source) == (level, op, source) and source != "measured":
             found[line.tensor] = found.get(line.tensor, 0) + line.bytes
     return found
 

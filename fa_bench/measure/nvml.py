@@ -1,13 +1,16 @@
 """NVML without surprises: opened lazily, each call caught, failures as sentences.
 
-NVML is a second witness of memory and the only one of clocks, power, temperature and throttling. Any single call
-may be "Not Supported" (MIG, WSL, Jetson, GB10): then that figure is None and everything else goes on.
+NVML is a second witness of memory and the only one of clocks, power, energy, temperature and throttling. Any single
+call may be "Not Supported" (MIG, WSL, Jetson, GB10): then that figure is None, the device keeps the reason, and
+everything else goes on. What a figure is for is not known here.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -22,6 +25,17 @@ REASONS: Final[Mapping[str, str]] = {
     "NVMLError_NoPermission": "This user may not talk to the NVIDIA driver.",
     "NVMLError_GpuIsLost": "The GPU has fallen off the bus; a reboot helps.",
 }
+#: Those of them that an ordinary machine without an NVIDIA GPU gives.
+_ORDINARY: Final = frozenset({"NVMLError_LibraryNotFound", "NVMLError_DriverNotLoaded"})
+
+#: Why one call says nothing, by the error's class name.
+_SILENCE: Final[Mapping[str, str]] = {
+    "NVMLError_NotSupported": "not supported",
+    "NVMLError_NoPermission": "not permitted",
+    "NVMLError_FunctionNotFound": "not known to this driver",
+    "NVMLError_GpuIsLost": "the GPU is lost",
+    "NVMLError_NotFound": "not found",
+}
 
 #: Bits of nvmlDeviceGetCurrentClocksEventReasons that mean "slower than asked" (nvml.h). Idling and clocks
 #: that the user set are not among them.
@@ -33,6 +47,33 @@ THROTTLE_BITS: Final[Mapping[int, str]] = {
     0x80: "hw_power_brake",
 }
 
+#: Where the memory in use may come from, best first. The older structure counts what the driver reserves for itself
+#: as used; the newer one does not. Where the device has no memory of its own to speak of, a process may still have.
+_MEMORY_V2: Final = "nvmlDeviceGetMemoryInfo_v2"
+_MEMORY_V1: Final = "nvmlDeviceGetMemoryInfo"
+_MEMORY_OF_PROCESS: Final = "nvmlDeviceGetComputeRunningProcesses"
+MEMORY_SOURCES: Final = (_MEMORY_V2, _MEMORY_V1, _MEMORY_OF_PROCESS)
+#: NVML_VALUE_NOT_AVAILABLE: what drivers on Windows answer for a process's memory.
+_NOT_AVAILABLE: Final = 2**64 - 1
+
+_OF_ALL_INSTANCES: Final = "NVML has only that of all MIG instances together"
+
+
+class Silent(Exception):
+    """One call of NVML that says nothing; the text is the reason, a few words.
+
+    Parameters
+    ----------
+    reason : str
+    lost : bool
+        Whether the GPU is gone, so that no other call will say anything either.
+    """
+
+    def __init__(self, reason: str, *, lost: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.lost = lost
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -43,19 +84,24 @@ class Reading:
     sm_clock_mhz: float | None
     mem_clock_mhz: float | None
     temperature_c: float | None
-    throttle: tuple[str, ...] = ()
+    throttle: tuple[str, ...] | None = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSummary:
-    """What the readings of one case say: peaks of memory and temperature, medians of the rest."""
+    """What the readings of one case say: peaks of memory and temperature, medians and the least SM clock.
+
+    ``throttled`` is None where NVML does not say what holds the clocks down.
+    """
 
     mem_peak_bytes: int | None = None
     power_w: float | None = None
     sm_clock_mhz: float | None = None
+    sm_clock_min_mhz: float | None = None
     mem_clock_mhz: float | None = None
     temperature_c: float | None = None
     throttle_reasons: str = ""
+    throttled: bool | None = None
 
 
 class Nvml:
@@ -71,6 +117,7 @@ class Nvml:
         self._module = module
         self._reason: str | None = None
         self._opened = False
+        self._ordinary = False
 
     def unavailable(self) -> str | None:
         """Why NVML cannot be used, as one sentence; None if it can."""
@@ -79,29 +126,51 @@ class Nvml:
             self._opened = self._reason is None
         return self._reason
 
+    def broken(self) -> bool:
+        """Whether a driver is here and NVML cannot be used all the same: what a reboot or an update mends."""
+        return self.unavailable() is not None and not self._ordinary
+
     def _open(self) -> str | None:
         if self._module is None:
             try:
                 import pynvml
             except ImportError:
+                self._ordinary = True
                 return "The package nvidia-ml-py is not installed."
             self._module = pynvml
         try:
             self._module.nvmlInit()
         except self._module.NVMLError as error:
-            return REASONS.get(type(error).__name__, f"NVML does not start: {error}.")
+            name = type(error).__name__
+            self._ordinary = name in _ORDINARY
+            return REASONS.get(name, f"NVML does not start: {error}.")
         return None
 
-    def ask(self, function: str, *args: Any) -> Any:
-        """The result of one NVML function, or None where it isn't supported, known or permitted."""
-        if self.unavailable() is not None or self._module is None:
-            return None
+    def answer(self, function: str, *args: Any) -> Any:
+        """The result of one NVML function.
+
+        Raises
+        ------
+        Silent
+            Where it isn't supported, known or permitted.
+        """
+        reason = self.unavailable()
+        if reason is not None or self._module is None:
+            raise Silent(reason or "")
         call = getattr(self._module, function, None)
         if call is None:
-            return None
+            raise Silent("not known to this NVML binding")
         try:
             return call(*args)
-        except self._module.NVMLError:
+        except self._module.NVMLError as error:
+            name = type(error).__name__
+            raise Silent(_SILENCE.get(name) or str(error) or name, lost=name == "NVMLError_GpuIsLost") from error
+
+    def ask(self, function: str, *args: Any) -> Any:
+        """The result of one NVML function, or None where there is none."""
+        try:
+            return self.answer(function, *args)
+        except Silent:
             return None
 
     def driver_version(self) -> str | None:
@@ -112,18 +181,21 @@ class Nvml:
     def device(self, uuid: str | None, pci_bus_id: str | None) -> NvmlDevice | None:
         """The device with this UUID or, failing that, at this PCI bus id.
 
-        Never by index: NVML numbers all cards of the machine, CUDA those that CUDA_VISIBLE_DEVICES leaves.
+        Never by index: NVML numbers all cards of the machine, CUDA those that CUDA_VISIBLE_DEVICES leaves, in its
+        order. To NVML the UUID of a MIG instance, which CUDA gives without a prefix, starts with ``MIG``.
         """
         handle = None
         if uuid:
-            handle = self.ask("nvmlDeviceGetHandleByUUID", uuid)
+            bare = uuid.removeprefix("GPU-").removeprefix("MIG-")
+            for candidate in (uuid, f"MIG-{bare}"):
+                handle = handle or self.ask("nvmlDeviceGetHandleByUUID", candidate)
         if handle is None and pci_bus_id:
             handle = self.ask("nvmlDeviceGetHandleByPciBusId", pci_bus_id)
         return None if handle is None else NvmlDevice(self, handle)
 
     def constant(self, name: str) -> Any:
-        """A constant of the binding."""
-        return getattr(self._module, name)
+        """A constant of the binding; None where it has no such constant."""
+        return getattr(self._module, name, None)
 
     def close(self) -> None:
         """Shut NVML down if it was opened."""
@@ -133,33 +205,103 @@ class Nvml:
 
 
 class NvmlDevice:
-    """One GPU as NVML sees it."""
+    """One GPU as NVML sees it.
+
+    Attributes
+    ----------
+    memory_source : str
+        NVML's function that the memory in use comes from, empty before the first reading and where there is none.
+        It never changes once it answered: a difference of two functions' figures would mean nothing.
+    """
 
     def __init__(self, nvml: Nvml, handle: Any) -> None:
         self._nvml = nvml
         self._handle = handle
+        self._missing: dict[str, str] = {}
+        self.memory_source = ""
+        # The card of a MIG instance, which is what a PCI bus id leads to, answers for all instances.
+        of_instance = nvml.ask("nvmlDeviceIsMigDeviceHandle", handle)
+        current, _ = (not of_instance and nvml.ask("nvmlDeviceGetMigMode", handle)) or (0, 0)
+        self._of_all_instances = bool(current)
 
     def read(self) -> Reading:
         """Look once; a call that fails leaves its figure None."""
-        ask, handle, constant = self._nvml.ask, self._handle, self._nvml.constant
-        memory = ask("nvmlDeviceGetMemoryInfo", handle)
-        power_mw = ask("nvmlDeviceGetPowerUsage", handle)
-        bits = ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
-        if bits is None:  # the name before driver 535
-            bits = ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+        constant = self._nvml.constant
+        power_mw = self._own_figure("power", "nvmlDeviceGetPowerUsage")
         return Reading(
-            mem_used_bytes=None if memory is None else int(memory.used),
+            mem_used_bytes=self._used_bytes(),
             power_w=None if power_mw is None else power_mw / 1e3,
-            sm_clock_mhz=ask("nvmlDeviceGetClockInfo", handle, constant("NVML_CLOCK_SM")),
-            mem_clock_mhz=ask("nvmlDeviceGetClockInfo", handle, constant("NVML_CLOCK_MEM")),
-            temperature_c=ask("nvmlDeviceGetTemperature", handle, constant("NVML_TEMPERATURE_GPU")),
-            throttle=tuple(name for bit, name in THROTTLE_BITS.items() if (bits or 0) & bit),
+            sm_clock_mhz=self._figure("SM clock", "nvmlDeviceGetClockInfo", constant("NVML_CLOCK_SM")),
+            mem_clock_mhz=self._figure("memory clock", "nvmlDeviceGetClockInfo", constant("NVML_CLOCK_MEM")),
+            temperature_c=self._figure("temperature", "nvmlDeviceGetTemperature", constant("NVML_TEMPERATURE_GPU")),
+            throttle=self._throttle(),
         )
 
     def energy_mj(self) -> int | None:
-        """Energy since the driver was loaded, in mJ (Volta and later)."""
-        energy = self._nvml.ask("nvmlDeviceGetTotalEnergyConsumption", self._handle)
+        """Energy of the whole board since the driver was loaded, in mJ (Volta and later)."""
+        energy = self._own_figure("energy", "nvmlDeviceGetTotalEnergyConsumption")
         return None if energy is None else int(energy)
+
+    def missing(self) -> Mapping[str, str]:
+        """Figures that were asked for and not given so far, and why, a few words each."""
+        return dict(self._missing)
+
+    def _figure(self, name: str, function: str, *args: Any) -> Any:
+        try:
+            return self._nvml.answer(function, self._handle, *args)
+        except Silent as silent:
+            self._missing[name] = silent.reason
+            return None
+
+    def _own_figure(self, name: str, function: str) -> Any:
+        """A figure that the instances of a card share, so that none of them can be told its own."""
+        if self._of_all_instances:
+            self._missing[name] = _OF_ALL_INSTANCES
+            return None
+        return self._figure(name, function)
+
+    def _throttle(self) -> tuple[str, ...] | None:
+        bits = self._nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", self._handle)
+        if bits is None:  # the name before driver 535
+            bits = self._figure("throttling", "nvmlDeviceGetCurrentClocksThrottleReasons")
+        return None if bits is None else tuple(name for bit, name in THROTTLE_BITS.items() if bits & bit)
+
+    def _used_bytes(self) -> int | None:
+        if self._of_all_instances:
+            self._missing["memory"] = _OF_ALL_INSTANCES
+            return None
+        reasons = []
+        for source in (self.memory_source,) if self.memory_source else MEMORY_SOURCES:
+            try:
+                used = self._memory_by(source)
+            except Silent as silent:
+                reasons.append(silent.reason)
+                if silent.lost:  # a card that is gone, which is not one without memory of its own
+                    break
+                continue
+            self.memory_source = source
+            return used
+        self._missing["memory"] = ", ".join(dict.fromkeys(reasons))
+        return None
+
+    def _memory_by(self, source: str) -> int:
+        if source == _MEMORY_OF_PROCESS:
+            return self._memory_of_process()
+        if source == _MEMORY_V1:
+            return int(self._nvml.answer(_MEMORY_V1, self._handle).used)
+        version = self._nvml.constant("nvmlMemory_v2")
+        if version is None:
+            raise Silent("not known to this NVML binding")
+        return int(self._nvml.answer(_MEMORY_V1, self._handle, version).used)
+
+    def _memory_of_process(self) -> int:
+        """Device memory of this process. No figure is no zero: a process that runs kernels has memory."""
+        for process in self._nvml.answer(_MEMORY_OF_PROCESS, self._handle):
+            if process.pid == os.getpid():
+                if process.usedGpuMemory in (None, 0, _NOT_AVAILABLE):
+                    raise Silent("no figure for this process")
+                return int(process.usedGpuMemory)
+        raise Silent("this process is not listed")
 
 
 def summarize_readings(readings: Sequence[Reading], baseline_bytes: int | None, throttled: bool) -> DeviceSummary:
@@ -181,15 +323,18 @@ def summarize_readings(readings: Sequence[Reading], baseline_bytes: int | None, 
     def median(name: str) -> float | None:
         return statistics.median(found) if (found := values(name)) else None
 
-    used, temperatures = values("mem_used_bytes"), values("temperature_c")
-    reasons = sorted({reason for reading in readings for reason in reading.throttle}) if throttled else []
+    used = values("mem_used_bytes")
+    watched = [reading.throttle for reading in readings if reading.throttle is not None]
+    reasons = sorted({reason for held_down in watched for reason in held_down}) if throttled else []
     return DeviceSummary(
         mem_peak_bytes=max(0, int(max(used)) - baseline_bytes) if used and baseline_bytes is not None else None,
         power_w=median("power_w"),
         sm_clock_mhz=median("sm_clock_mhz"),
+        sm_clock_min_mhz=min(values("sm_clock_mhz"), default=None),
         mem_clock_mhz=median("mem_clock_mhz"),
-        temperature_c=max(temperatures, default=None),
+        temperature_c=max(values("temperature_c"), default=None),
         throttle_reasons=";".join(reasons),
+        throttled=throttled if watched else None,
     )
 
 
@@ -202,22 +347,36 @@ class Sampler:
         Returns a `Reading`.
     interval_s : float
         Pause between readings. A peak shorter than this can be missed; the allocator's figure cannot miss one.
+    clock : callable
+        Host seconds, for `longest_gap_ms`.
     """
 
-    def __init__(self, read: Callable[[], Reading], interval_s: float = 0.02) -> None:
+    def __init__(
+        self, read: Callable[[], Reading], interval_s: float = 0.02, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._read = read
         self._interval_s = interval_s
+        self._clock = clock
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._times: list[float] = []
         self.readings: list[Reading] = []
 
     def sample(self) -> None:
         """Read once, now."""
-        self.readings.append(self._read())
+        reading = self._read()
+        self._times.append(self._clock())
+        self.readings.append(reading)
 
     def throttled(self) -> bool:
         """Whether the latest reading names a reason for held-down clocks."""
         return bool(self.readings and self.readings[-1].throttle)
+
+    @property
+    def longest_gap_ms(self) -> float | None:
+        """Longest time between two readings: no peak of memory that lasted longer was missed. None before two."""
+        gaps = [later - earlier for earlier, later in zip(self._times, self._times[1:], strict=False)]
+        return max(gaps) * 1e3 if gaps else None
 
     def __enter__(self) -> Sampler:
         self.sample()

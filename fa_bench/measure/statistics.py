@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
+from typing import Final
+
+#: Fewer samples have no thirds worth comparing.
+MIN_DRIFT_SAMPLES: Final = 9
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
@@ -33,3 +38,16 @@ def median_noise(ordered: Sequence[float]) -> float:
         return math.inf
     sigma = (quantile(ordered, 0.75) - quantile(ordered, 0.25)) / 1.349
     return math.sqrt(math.pi / 2) * sigma / math.sqrt(len(ordered)) / median
+
+
+def drift(times: Sequence[float]) -> float | None:
+    """How far times moved while they were taken: the last third's median over the first third's, minus 1.
+
+    A GPU that gets hot lowers its clocks within one measurement; then the median is of neither state. None for fewer
+    than 9 times, or where the first third's median is not positive.
+    """
+    third = len(times) // 3
+    if len(times) < MIN_DRIFT_SAMPLES:
+        return None
+    first, last = statistics.median(times[:third]), statistics.median(times[-third:])
+    return last / first - 1.0 if first > 0.0 else None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bisect
+import copy
+from collections.abc import Sequence
 
 from fa_bench.measure.statistics import median_noise
 
@@ -10,8 +12,8 @@ from fa_bench.measure.statistics import median_noise
 class StoppingRule:
     """Stop when the median is known well enough, or at a time limit.
 
-    `start` begins a case, `add` takes one sample, `finished` says whether to go on. Afterwards `noisy` says
-    whether the median's noise was still above the threshold (or could not be judged).
+    `fresh` begins a case, `add` takes one sample, `finished` says whether to stop. `is_noisy` says of any samples
+    whether their median's noise is above the threshold (or can't be judged).
 
     Parameters
     ----------
@@ -21,7 +23,8 @@ class StoppingRule:
         Time that must have been sampled, as the sum of the samples, before the noise is believed: it averages over
         clock ramps.
     max_elapsed_ms : float
-        Limit on the whole case's sampling, everything between the samples included.
+        Limit on the whole case's sampling, everything between the samples included: a flush that takes longer than
+        the kernel does not count as sampled, but it can't make a case endless.
     min_samples : int
         Fewer samples say nothing about noise.
     """
@@ -38,13 +41,15 @@ class StoppingRule:
         self._min_sampled_ms = min_sampled_ms
         self._max_elapsed_ms = max_elapsed_ms
         self._min_samples = min_samples
-        self.start()
-
-    def start(self) -> None:
-        """Forget everything: a new case begins."""
         self._ordered: list[float] = []
         self._sampled_ms = 0.0
         self._elapsed_ms = 0.0
+
+    def fresh(self) -> StoppingRule:
+        """The same rule for another case: same thresholds, no samples."""
+        other = copy.copy(self)
+        other._ordered, other._sampled_ms, other._elapsed_ms = [], 0.0, 0.0
+        return other
 
     def add(self, time_ms: float, elapsed_ms: float) -> None:
         """Take one sample.
@@ -53,7 +58,7 @@ class StoppingRule:
         ----------
         time_ms : float
         elapsed_ms : float
-            Time since `start`, from the caller's clock.
+            Time that the case has taken so far, from the caller's clock.
         """
         bisect.insort(self._ordered, time_ms)
         self._sampled_ms += time_ms
@@ -65,9 +70,8 @@ class StoppingRule:
             return False
         if self._elapsed_ms >= self._max_elapsed_ms:
             return True
-        return self._sampled_ms >= self._min_sampled_ms and not self.noisy
+        return self._sampled_ms >= self._min_sampled_ms and not self.is_noisy(self._ordered)
 
-    @property
-    def noisy(self) -> bool:
-        """Whether the median's noise is above the threshold, or unknown."""
-        return len(self._ordered) < self._min_samples or median_noise(self._ordered) >= self._max_noise
+    def is_noisy(self, ordered: Sequence[float]) -> bool:
+        """Whether the noise of the median of an ascending sequence is above the threshold, or unknown."""
+        return len(ordered) < self._min_samples or median_noise(ordered) >= self._max_noise

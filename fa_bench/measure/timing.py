@@ -1,14 +1,14 @@
-"""Taking times, on the host clock or between two events of a GPU stream.
+"""Taking times, on the host clock or between two events of a GPU stream; several cases in turns.
 
-The order of what happens around a launch is decided here and tested with fakes; a backend supplies the launch,
-the flush and the events.
+The order of what happens around a launch and the order of cases are decided here and tested with fakes. A backend
+supplies the launch, what brings the cache into its state, and the events; nothing here knows CUDA, attention or files.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from fa_bench.measure.stopping import StoppingRule
@@ -36,7 +36,7 @@ class Timings:
     """Times in ms, in the order they were taken.
 
     ``throttled`` says that the clocks were held down during all of them; otherwise samples taken while they
-    were are left out (``dropped`` of them).
+    were are left out (``dropped`` of them). ``noisy`` is about the times that are here.
     """
 
     times_ms: tuple[float, ...]
@@ -45,21 +45,109 @@ class Timings:
     dropped: int = 0
 
 
-def time_on_host(call: Callable[[], object], rule: StoppingRule, clock: Clock = time.perf_counter) -> Timings:
-    """Time ``call`` with the host clock until ``rule`` is content. ``call`` must return when its work is done.
+@dataclass(slots=True)
+class Contender:
+    """One of several cases that are timed in turns.
 
-    Warming up is the caller's business: the first call of a process pays for thread pools and page faults.
+    Parameters
+    ----------
+    sample : callable
+        Takes one sample, in ms. What it raises is this contender's end, not that of the others.
+    rule : StoppingRule
+        Its own: a fresh one.
     """
-    times: list[float] = []
-    rule.start()
-    began = clock()
-    while not rule.finished():
-        start = clock()
-        call()
-        end = clock()
-        times.append((end - start) * 1e3)
-        rule.add(times[-1], (end - began) * 1e3)
-    return Timings(tuple(times), rule.noisy)
+
+    sample: Callable[[], float]
+    rule: StoppingRule
+    _clean: list[float] = field(default_factory=list, init=False)
+    _held_down: list[float] = field(default_factory=list, init=False)
+    _elapsed_ms: float = field(default=0.0, init=False)
+
+    def take(self, throttled: Callable[[], bool], clock: Clock) -> None:
+        """Take one turn. Its wall-clock time counts towards the time limit of this contender alone."""
+        began = clock()
+        time_ms = self.sample()
+        self._elapsed_ms += (clock() - began) * 1e3
+        (self._held_down if throttled() else self._clean).append(time_ms)
+        self.rule.add(time_ms, self._elapsed_ms)
+
+    def timings(self) -> Timings:
+        """What was sampled, without what was taken while throttled unless that is all."""
+        times = tuple(self._clean or self._held_down)
+        dropped = len(self._held_down) if self._clean else 0
+        noisy = self.rule.is_noisy(sorted(times))
+        return Timings(times, noisy, throttled=not self._clean, dropped=dropped)
+
+
+def take_turns(
+    contenders: Sequence[Contender],
+    *,
+    throttled: Callable[[], bool] = lambda: False,
+    clock: Clock = time.perf_counter,
+) -> list[Timings | Exception]:
+    """Sample in turns, A B A B ..., until each contender's own rule is content.
+
+    A drift of the machine (a GPU that warms up, a neighbour that starts) then hits all of them, instead of whichever
+    came last. A contender whose rule is content leaves; one that raises leaves with its exception.
+
+    Parameters
+    ----------
+    contenders : sequence of Contender
+    throttled : callable
+        Whether the clocks are held down now; asked after each sample.
+    clock : callable
+        Host seconds, for the rules' time limits only.
+
+    Returns
+    -------
+    list of Timings or Exception
+        One per contender, in their order.
+    """
+    failed: dict[int, Exception] = {}
+    sampling = list(range(len(contenders)))
+    while sampling:
+        for index in sampling:
+            try:
+                contenders[index].take(throttled, clock)
+            except Exception as error:
+                failed[index] = error
+        sampling = [i for i in sampling if i not in failed and not contenders[i].rule.finished()]
+    return [failed[i] if i in failed else contender.timings() for i, contender in enumerate(contenders)]
+
+
+def time_alone(sample: Callable[[], float], rule: StoppingRule, *, clock: Clock = time.perf_counter) -> Timings:
+    """Sample one thing until ``rule`` is content.
+
+    Raises
+    ------
+    Exception
+        What ``sample`` raised.
+    """
+    (timings,) = take_turns([Contender(sample, rule)], clock=clock)
+    if isinstance(timings, Exception):
+        raise timings
+    return timings
+
+
+def sample_on_host(call: Callable[[], object], clock: Clock = time.perf_counter) -> float:
+    """Milliseconds of ``call`` by the host clock. It must return when its work is done."""
+    start = clock()
+    call()
+    return (clock() - start) * 1e3
+
+
+def sample_on_gpu(launch: Callable[[], None], timer: EventTimer, *, before: Callable[[], None] | None = None) -> float:
+    """Milliseconds of ``launch`` between two events: before -> event -> launch -> event.
+
+    Everything is enqueued on one stream. What comes ``before`` (a flush of the L2 cache, or the launch itself where the
+    cache is to be warm) is outside of the events, so it is never timed. It also keeps the GPU busy while the host
+    enqueues the launch, so that the host's delay in front of the first kernel isn't timed either.
+    """
+    if before is not None:
+        before()
+    timer.start()
+    launch()
+    return timer.stop()
 
 
 def time_on_gpu(
@@ -67,51 +155,19 @@ def time_on_gpu(
     timer: EventTimer,
     rule: StoppingRule,
     *,
-    flush: Callable[[], None] | None = None,
-    throttled: Callable[[], bool] = lambda: False,
+    before: Callable[[], None] | None = None,
     clock: Clock = time.perf_counter,
 ) -> Timings:
-    """Time ``launch`` between two events until ``rule`` is content: [flush -> event -> launch -> event] × n.
+    """Time one ``launch`` alone until ``rule`` is content: [before -> event -> launch -> event] × n.
 
-    Everything is enqueued on one stream. The flush comes before the first event, so it is never timed, and it
-    keeps the GPU busy while the host enqueues the launch, so the gap between launches isn't timed either.
-
-    Parameters
-    ----------
-    launch : callable
-        Enqueues the case's kernels.
-    timer : EventTimer
-    rule : StoppingRule
-    flush : callable, optional
-        Enqueues a write that evicts the L2 cache; left out for a warm cache.
-    throttled : callable
-        Whether the clocks are held down now.
-    clock : callable
-        Host seconds, for the rule's time limit only.
-
-    Returns
-    -------
-    Timings
-        Without the samples taken while throttled, unless that is all of them: then they stay and the result
-        says so.
+    Raises
+    ------
+    Exception
+        What ``launch`` or the timer raised.
     """
-    clean: list[float] = []
-    held_down: list[float] = []
-    rule.start()
-    began = clock()
-    while not rule.finished():
-        if flush is not None:
-            flush()
-        timer.start()
-        launch()
-        sample = timer.stop()
-        (held_down if throttled() else clean).append(sample)
-        rule.add(sample, (clock() - began) * 1e3)
-    if clean:
-        return Timings(tuple(clean), rule.noisy, dropped=len(held_down))
-    return Timings(tuple(held_down), rule.noisy, throttled=True)
+    return time_alone(lambda: sample_on_gpu(launch, timer, before=before), rule, clock=clock)
 
 
 def launch_bound(median_ms: float, floor_ms: float) -> bool:
-    """Whether a time says more about launching than about the kernel: below three empty kernels."""
+    """Whether a time says more about launching than about the kernels: below three times that of empty ones."""
     return median_ms < LAUNCH_BOUND_FACTOR * floor_ms

@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeVar
 
+from fa_bench.algorithms.base import ALL_TENSORS
 from fa_bench.cases import ITEMSIZE
 from fa_bench.model import bounds, gpus
 from fa_bench.records import Record, Source, TensorTraffic
 from fa_bench.report.caches import passages
+from fa_bench.report.levels import hardware_document
 from fa_bench.report.names import record_name
 from fa_bench.report.tables import UNKNOWN, Column, Table
 from fa_bench.units import format_bytes, format_count, format_ms, format_ratio
@@ -111,7 +113,8 @@ def case_traffic(record: Record, traffic: Sequence[TensorTraffic]) -> CaseTraffi
     """
     by_source: dict[str, dict[tuple[str, str, str], int]] = {}
     for row in traffic:
-        if row.level == "global" and row.case_id == record.case_id:
+        # Hardware counters can't tell tensors apart; fa_bench.report.levels has them.
+        if row.level == "global" and row.case_id == record.case_id and row.tensor != ALL_TENSORS:
             by_source.setdefault(row.source, {})[row.kernel, row.tensor, row.op] = row.bytes
     predicted = by_source.get("model")
     source: Source | None = next((s for s in ("measured", "emulated") if s in by_source), None)
@@ -225,6 +228,8 @@ def _totals_note(record: Record) -> str:
         + "; ".join(f"{impl} {formula}" for impl, formula in _FORMULAS.items())
         + "."
     )
+    if record.roofline_source == "measured":
+        parts.append("roofline: by the peaks that were measured, not those of the data sheet.")
     theorem = theorem2(record)
     if theorem is not None:
         parts.append(
@@ -304,7 +309,7 @@ def _signed(difference: int) -> str:
 
 
 def flat_rows(cases: Sequence[CaseTraffic]) -> list[dict[str, object]]:
-    """One row per case, kernel, tensor and direction, for CSV."""
+    """One row per case, kernel, tensor and direction, for CSV; what hardware counted is of all tensors."""
     return [
         {
             **_identity(case.record),
@@ -314,11 +319,29 @@ def flat_rows(cases: Sequence[CaseTraffic]) -> list[dict[str, object]]:
             "predicted_bytes": line.predicted_bytes,
             "counted_bytes": line.counted_bytes,
             "difference_bytes": line.difference_bytes,
-            "source": case.source,
+            "source": source,
         }
         for case in cases
-        for line in case.lines
+        for source, lines in ((case.source, case.lines), ("measured", measured_lines(case)))
+        for line in lines
     ]
+
+
+def measured_lines(case: CaseTraffic) -> tuple[TrafficLine, ...]:
+    """Global bytes of each kernel and direction that hardware counted, beside the sum of those predicted."""
+    return tuple(
+        TrafficLine(
+            row.kernel,
+            row.tensor,
+            row.op,
+            sum(line.predicted_bytes or 0 for line in case.lines if (line.kernel, line.op) == (row.kernel, row.op))
+            if case.predicted
+            else None,
+            row.bytes,
+        )
+        for row in case.traffic
+        if (row.level, row.source) == ("global", "measured")
+    )
 
 
 def document(cases: Sequence[CaseTraffic]) -> dict[str, Any]:
@@ -357,6 +380,7 @@ def _case_document(case: CaseTraffic, standard_bytes: int | None) -> dict[str, A
             for line in case.lines
         ],
         "caches": [asdict(passage) for passage in passages(case.traffic)],
+        "hardware": hardware_document(record, case.traffic),
         "dram_interval_bytes": _interval(record),
         "l2_dirty_bytes": record.l2_dirty_bytes_emulated,
         "read_bytes": case.total("read"),
@@ -374,6 +398,7 @@ def _case_document(case: CaseTraffic, standard_bytes: int | None) -> dict[str, A
         "standard_ratio": ratio,
         "roofline_ms": record.roofline_ms,
         "roofline_limiter": record.roofline_limiter,
+        "roofline_source": record.roofline_source,
     }
 
 

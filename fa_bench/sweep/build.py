@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from fa_bench.algorithms.base import Op, TensorBytes, Work
 from fa_bench.backends.base import BackendName, Counts, Level, Resources, RunResult, Samples, Verification
@@ -17,9 +17,11 @@ from fa_bench.model.flops import tflops
 from fa_bench.model.gpu import Gpu
 from fa_bench.model.occupancy import occupancy
 from fa_bench.records import Record, Source, Status, TensorTraffic
+from fa_bench.sweep.counters import counter_columns
 from fa_bench.units import format_bytes, format_error, format_ms, format_si
 
 _OPS: Final[tuple[Op, Op]] = ("read", "write")
+_LIKELY_CAUSE: Final = "Likely the timed launches did not do all of the work, or the GPU is another one than that."
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,12 @@ class Prediction:
         Bytes per kernel, tensor and direction; exact at the level ``global``.
     roofline_ms : float, optional
     roofline_limiter : str, optional
+    roofline_source : {"datasheet", "measured"}, optional
+        Whose peaks the roofline rests on; None without one.
     arithmetic_intensity : float, optional
         Nominal FLOPs per byte of modelled dram traffic.
+    library_tile : (int, int), optional
+        Rows of Q and of K/V in the tile that a library chooses for the case; it is no part of the case.
     """
 
     flops_nominal: int
@@ -51,7 +57,15 @@ class Prediction:
     traffic: Mapping[Level, Sequence[TensorBytes]] = field(default_factory=dict)
     roofline_ms: float | None = None
     roofline_limiter: str | None = None
+    roofline_source: Literal["datasheet", "measured"] | None = None
     arithmetic_intensity: float | None = None
+    library_tile: tuple[int, int] | None = None
+
+    def without_gpu(self) -> Prediction:
+        """What stays true on the host, where the same name stands for other code."""
+        return Prediction(
+            self.flops_nominal, self.compulsory_read_bytes, self.compulsory_write_bytes, impl_version=self.impl_version
+        )
 
 
 Predictor = Callable[[Case, Gpu], Prediction]
@@ -70,7 +84,7 @@ class Site:
 
 def unrun_record(site: Site, case: Case, status: Status, reason: str, prediction: Prediction | None) -> Record:
     """The row of a case that gave no result: identity, ``status`` with its reason, and what was predicted."""
-    return Record(**_identity(site, case), status=status, status_reason=reason, **_predicted(prediction))
+    return Record(**(_identity(site, case) | _predicted(prediction)), status=status, status_reason=reason)
 
 
 def run_record(site: Site, case: Case, result: RunResult, prediction: Prediction) -> Record:
@@ -93,8 +107,14 @@ def run_record(site: Site, case: Case, result: RunResult, prediction: Prediction
         status, reason = "invalid_timing", fault
     if result.samples is not None and fault is None:
         columns |= _times(result.samples, prediction.flops_nominal)
+        if site.backend == "cuda":
+            columns["fits_l2"] = _tensor_bytes(prediction) <= site.gpu.l2_bytes
     if result.counts is not None:
         columns |= _counted(result.counts, source_of(site.backend))
+    if result.emulated is not None:
+        columns |= _counted(result.emulated, "emulated")
+    if result.hardware is not None:
+        columns |= counter_columns(result.hardware)
     if result.resources is not None:
         columns["blocks_per_sm"] = blocks_per_sm(result.resources, site.gpu)
     return Record(**columns, status=status, status_reason=reason)
@@ -149,14 +169,17 @@ def timing_fault(case: Case, samples: Samples, prediction: Prediction, site: Sit
     """Why the times cannot be true, or None.
 
     On a GPU the median is held against two floors: nominal FLOPs at the dtype's dense peak, and the compulsory
-    reads that cannot be in L2 (all of them if it was cold) at the peak bandwidth.
+    reads that cannot be in L2 (all of them if it was cold) at the peak bandwidth. Both peaks are the data sheet's, the
+    former at the highest clock; the sentence says so, and what such a time comes from as a rule.
     """
     times = samples.times_ms
     if not times:
         return "No time was sampled."
     worst = min(times, key=lambda t: t if math.isfinite(t) else -math.inf)
     if not math.isfinite(worst) or worst <= 0:
-        return f"A time of {worst} ms was sampled."
+        return (
+            f"A time of {worst} ms was sampled: nothing ran between the two readings of the clock, or it ran elsewhere."
+        )
     if site.backend != "cuda":
         return None
     gpu, median_ms = site.gpu, quantile(sorted(times), 0.5)
@@ -165,16 +188,22 @@ def timing_fault(case: Case, samples: Samples, prediction: Prediction, site: Sit
     if rate > peak:
         return (
             f"{format_ms(median_ms)} would be {format_si(rate * 1e12, 'FLOP/s')}, "
-            f"above the peak of {format_si(peak * 1e12, 'FLOP/s')}."
+            f"above the peak of {format_si(peak * 1e12, 'FLOP/s')} in the data sheet of {gpu.name}. {_LIKELY_CAUSE}"
         )
     cached = 0 if samples.l2_state == "cold" else gpu.l2_bytes
     from_dram = max(0, prediction.compulsory_read_bytes - cached)
     if from_dram > median_ms * 1e6 * gpu.mem_bandwidth_gbs:
+        beyond = f" beyond the {format_bytes(cached)} that L2 holds" if cached else ""
         return (
-            f"{format_ms(median_ms)} is too short to read {format_bytes(from_dram)} "
-            f"at {format_si(gpu.mem_bandwidth_gbs * 1e9, 'B/s')}."
+            f"{format_ms(median_ms)} is too short to read {format_bytes(from_dram)}{beyond} at the "
+            f"{format_si(gpu.mem_bandwidth_gbs * 1e9, 'B/s')} in the data sheet of {gpu.name}. {_LIKELY_CAUSE}"
         )
     return None
+
+
+def _tensor_bytes(prediction: Prediction) -> int:
+    """Q, K, V and O."""
+    return int(prediction.compulsory_read_bytes + prediction.compulsory_write_bytes)
 
 
 def _peak_tflops(case: Case, gpu: Gpu) -> float:
@@ -228,8 +257,11 @@ def _predicted(prediction: Prediction | None) -> dict[str, Any]:
         "compulsory_write_bytes": int(prediction.compulsory_write_bytes),
         "roofline_ms": prediction.roofline_ms,
         "roofline_limiter": prediction.roofline_limiter,
+        "roofline_source": prediction.roofline_source,
         "arithmetic_intensity": prediction.arithmetic_intensity,
     }
+    if prediction.library_tile is not None:
+        columns["block_m"], columns["block_n"] = prediction.library_tile
     if prediction.work is not None:
         columns["flops_executed"] = int(prediction.work.flops_executed)
         columns["exp_count"] = int(prediction.work.exp_count)
@@ -294,8 +326,7 @@ def _measured(result: RunResult) -> dict[str, Any]:
         "temperature_c": _float(result.temperature_c),
         "throttle_reasons": result.throttle_reasons or None,
         "device_reason": result.device_reason or None,
-        # Without reasons: not throttled if the clocks were watched, else not known.
-        "throttled": True if result.throttle_reasons else None if result.sm_clock_mhz is None else False,
+        "throttled": result.throttled,
     }
     if result.resources is not None:
         resources = result.resources

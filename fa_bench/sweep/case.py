@@ -1,15 +1,15 @@
-"""One case, run or not, as rows. Whatever happens to it becomes a status; nothing is written here."""
+"""Cases, run or not, as rows. Whatever happens to one becomes a status; nothing is written here."""
 
 from __future__ import annotations
 
-import traceback
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import replace
 
-from fa_bench.backends.base import Backend, RunResult
-from fa_bench.errors import FaBenchError, OutOfMemory, Unsupported
-from fa_bench.records import Record, Status, TensorTraffic
+from fa_bench.backends.base import Backend, Outcome, RunResult, TakesTurns
+from fa_bench.cases import Case
+from fa_bench.errors import OutOfMemory, Unsupported, described
+from fa_bench.model.gpu import Gpu
+from fa_bench.records import Status, TensorTraffic
 from fa_bench.sweep.build import (
     Prediction,
     Predictor,
@@ -19,54 +19,93 @@ from fa_bench.sweep.build import (
     traffic_rows,
     unrun_record,
 )
-from fa_bench.sweep.journal import CaseSamples
+from fa_bench.sweep.counters import checked
+from fa_bench.sweep.journal import CaseRows, CaseSamples
 from fa_bench.sweep.plan import PlannedCase
-
-#: Characters of an unknown error's message that a row keeps.
-_MAX_REASON: Final = 500
-
-
-@dataclass(frozen=True, slots=True)
-class CaseRows:
-    """All that is kept of one case: its record, its lines of ``traffic.csv`` and its raw times."""
-
-    record: Record
-    traffic: tuple[TensorTraffic, ...] = ()
-    samples: CaseSamples | None = None
 
 
 def run_case(planned: PlannedCase, backend: Backend, site: Site, predict: Predictor) -> CaseRows:
-    """Predict a case, run it unless the plan says otherwise, and put both into rows.
+    """Run one case, see `run_group`."""
+    return run_group((planned,), backend, site, predict)[0]
+
+
+def run_group(group: Sequence[PlannedCase], backend: Backend, site: Site, predict: Predictor) -> tuple[CaseRows, ...]:
+    """Predict cases, run them unless the plan says otherwise, several in turns, and put both into rows.
 
     Known failures become their status: out of memory ``oom``, unsupported ``unsupported``; any other exception
-    ``error``, with its sentence or, where it is unknown, its type and place.
+    ``error``, with its sentence or, where it is unknown, its type and place. The other cases go on.
 
     Parameters
     ----------
-    planned : PlannedCase
-        With status ``skipped`` or ``unsupported`` it does not run and is a row with its reason and prediction.
+    group : sequence of PlannedCase
+        On ``backend``. One with status ``skipped`` or ``unsupported`` does not run and is a row with its reason and
+        prediction.
     backend : Backend
     site : Site
     predict : callable
         (case, gpu) -> Prediction.
     """
-    prediction: Prediction | None = None
+    predictions = [_prediction(planned.case, site, predict) for planned in group]
+    running = [
+        planned.case
+        for planned, prediction in zip(group, predictions, strict=True)
+        if planned.status == "run" and isinstance(prediction, Prediction)
+    ]
+    outcomes = dict(zip(running, _outcomes(running, backend, site.gpu), strict=True))
+    return tuple(
+        _rows(planned, site, prediction, outcomes.get(planned.case))
+        for planned, prediction in zip(group, predictions, strict=True)
+    )
+
+
+def _prediction(case: Case, site: Site, predict: Predictor) -> Prediction | Exception:
     try:
-        prediction = predict(planned.case, site.gpu)
-        if planned.status != "run":
-            return unrun_rows(planned, site, planned.status, planned.reason, prediction)
-        result = backend.run(planned.case, site.gpu)
-        record = run_record(site, planned.case, result, prediction)
-        traffic = _traffic(planned, prediction, result)
-    except Unsupported as error:
-        return unrun_rows(planned, site, "unsupported", error.message, prediction)
-    except OutOfMemory as error:
-        return unrun_rows(planned, site, "oom", error.message, prediction)
-    except MemoryError:
-        return unrun_rows(planned, site, "oom", "The machine ran out of memory.", prediction)
+        prediction = predict(case, site.gpu)
+        return prediction.without_gpu() if site.backend == "host" else prediction
     except Exception as error:
-        return unrun_rows(planned, site, "error", _reason(error), prediction)
-    return CaseRows(record, traffic, _samples(planned, result))
+        return error
+
+
+def _outcomes(cases: Sequence[Case], backend: Backend, gpu: Gpu) -> Sequence[Outcome]:
+    """What became of each case; those of a backend that takes turns run together."""
+    if len(cases) > 1 and isinstance(backend, TakesTurns):
+        try:
+            return backend.run_together(cases, gpu)
+        except Exception as error:
+            return [error] * len(cases)
+    outcomes: list[Outcome] = []
+    for case in cases:
+        try:
+            outcomes.append(backend.run(case, gpu))
+        except Exception as error:
+            outcomes.append(error)
+    return outcomes
+
+
+def _rows(planned: PlannedCase, site: Site, prediction: Prediction | Exception, outcome: Outcome | None) -> CaseRows:
+    if isinstance(prediction, Exception):
+        return _failed(planned, site, prediction)
+    if planned.status != "run":
+        return unrun_rows(planned, site, planned.status, planned.reason, prediction)
+    if not isinstance(outcome, RunResult):
+        assert outcome is not None, "every case that runs has an outcome"
+        return _failed(planned, site, outcome, prediction)
+    try:
+        outcome = _believed(outcome, planned.case, prediction)
+        record = run_record(site, planned.case, outcome, prediction)
+        return CaseRows(record, _traffic(planned, prediction, outcome), _samples(planned, outcome))
+    except Exception as error:  # the backend gave what cannot be
+        return _failed(planned, site, error, prediction)
+
+
+def _failed(planned: PlannedCase, site: Site, error: Exception, prediction: Prediction | None = None) -> CaseRows:
+    status: Status = "error"
+    if isinstance(error, Unsupported):
+        status = "unsupported"
+    elif isinstance(error, OutOfMemory | MemoryError):
+        status = "oom"
+    reason = "The machine ran out of memory." if isinstance(error, MemoryError) else described(error)
+    return unrun_rows(planned, site, status, reason, prediction)
 
 
 def unrun_rows(
@@ -85,7 +124,18 @@ def _traffic(
         rows += traffic_rows(planned.case, prediction.traffic, "model")
     if result is not None and result.counts is not None:
         rows += traffic_rows(planned.case, result.counts.traffic, source_of(planned.backend))
+    if result is not None and result.emulated is not None:
+        rows += traffic_rows(planned.case, result.emulated.traffic, "emulated")
+    if result is not None and result.hardware is not None and result.hardware.counts is not None:
+        rows += traffic_rows(planned.case, result.hardware.counts.traffic, "measured")
     return tuple(rows)
+
+
+def _believed(outcome: RunResult, case: Case, prediction: Prediction) -> RunResult:
+    """``outcome`` without hardware counts that cannot be."""
+    if outcome.hardware is None:
+        return outcome
+    return replace(outcome, hardware=checked(outcome.hardware, case, prediction.compulsory_read_bytes))
 
 
 def _samples(planned: PlannedCase, result: RunResult) -> CaseSamples | None:
@@ -94,12 +144,3 @@ def _samples(planned: PlannedCase, result: RunResult) -> CaseSamples | None:
         return None
     times_ms = tuple(float(time_ms) for time_ms in taken.times_ms)
     return CaseSamples(planned.case.case_id, planned.backend, taken.source, taken.l2_state or None, times_ms)
-
-
-def _reason(error: Exception) -> str:
-    """A known error's sentence; of an unknown one its type, message and place, since the sweep goes on without it."""
-    if isinstance(error, FaBenchError):
-        return error.message
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    message = " ".join(str(error).split())
-    return f"{type(error).__name__}: {message} ({Path(place.filename).name}:{place.lineno})"[:_MAX_REASON]

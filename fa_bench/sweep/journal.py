@@ -4,6 +4,9 @@ A folder holds ``run.json`` (what the run is), ``records.csv``, ``traffic.csv`` 
 ``records.csv`` is the commit point of a case: traffic and samples are written and flushed before it, so whatever a
 kill leaves without its record is an orphan that readers ignore and that resuming removes. Lines are appended whole;
 everything else is written beside its target and renamed over it.
+
+Cases that were timed in turns are appended together. Resuming takes a time as one of the group it was made in: where
+a group has no row for one of its cases, or one that is to be redone, all its timed rows are redone.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any, Final, Self
 
 from fa_bench.errors import FaBenchError, UsageError
 from fa_bench.records import RECORDS, TRAFFIC, CsvContent, Record, Status, TensorTraffic
+from fa_bench.sweep.appender import Appender, encoded
 from fa_bench.sweep.manifest import Manifest
 
 MANIFEST_NAME: Final = "run.json"
@@ -46,6 +50,15 @@ class CaseSamples:
     source: str
     l2_state: str | None
     times_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRows:
+    """All that is kept of one case: its record, its lines of ``traffic.csv`` and its raw times."""
+
+    record: Record
+    traffic: tuple[TensorTraffic, ...] = ()
+    samples: CaseSamples | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +137,9 @@ class Journal:
         self.folder = folder
         self.manifest = manifest
         self._rows = {key_of(record): record for record in kept}
-        self._traffic = _Appender(folder / TRAFFIC_NAME)
-        self._samples = _Appender(folder / SAMPLES_NAME)
-        self._records = _Appender(folder / RECORDS_NAME)
+        self._traffic = Appender(folder / TRAFFIC_NAME)
+        self._samples = Appender(folder / SAMPLES_NAME)
+        self._records = Appender(folder / RECORDS_NAME)
 
     @classmethod
     def create(cls, folder: Path, manifest: Manifest) -> Self:
@@ -159,18 +172,20 @@ class Journal:
             raise UsageError(f"Cannot write to {folder}: {error.strerror}.", hint="Give another --out.") from error
 
     @classmethod
-    def resume(cls, folder: Path, manifest: Manifest, planned: Collection[Key]) -> Self:
+    def resume(cls, folder: Path, manifest: Manifest, planned: Sequence[Collection[Key]]) -> Self:
         """Go on with the run in ``folder``.
 
         Rows of ``planned`` cases that failed, were interrupted or lost traffic, rows that cannot be read, and whatever
-        has no record are removed, so that they run again; all others stay.
+        has no record are removed, so that they run again. So are the timed rows of a group that is not complete then.
+        All others stay.
 
         Parameters
         ----------
         folder : Path
         manifest : Manifest
-            Of the run that goes on; its identity must be the one of the folder.
-        planned : collection of (case_id, backend)
+            Of the run that goes on; it must not differ from the folder's in what rows must share.
+        planned : sequence of collections of (case_id, backend)
+            The plan's cases, by the groups that run together.
 
         Raises
         ------
@@ -179,17 +194,13 @@ class Journal:
             be written.
         """
         data = read_run(folder)
-        different = data.manifest.identity.difference(manifest.identity)
+        different = data.manifest.difference(manifest)
         if different is not None:
             raise UsageError(
                 f"{folder} holds another sweep: {different}.",
                 hint="Rows of different runs are never mixed: choose another folder, or leave out --resume.",
             )
-        kept = [
-            record
-            for record in data.records
-            if key_of(record) not in planned or not (record.status in REDO or record.case_id in data.partial)
-        ]
+        kept = _staying(data, planned)
         case_ids = {record.case_id for record in kept}
         continued = data.manifest.resumed_by(manifest)
         try:
@@ -211,7 +222,11 @@ class Journal:
         return tuple(self._rows.values())
 
     def append(self, record: Record, traffic: Iterable[TensorTraffic] = (), samples: CaseSamples | None = None) -> None:
-        """Write one case: all of it is on disk when this returns, and none of it counts when it raises.
+        """Write one case, see `append_together`."""
+        self.append_together([CaseRows(record, tuple(traffic), samples)])
+
+    def append_together(self, cases: Sequence[CaseRows]) -> None:
+        """Write cases: all of them are on disk when this returns, and none of them counts when it raises.
 
         Raises
         ------
@@ -220,15 +235,16 @@ class Journal:
         """
         files = (self._traffic, self._samples, self._records)
         sizes = [file.size for file in files]
+        before = dict(self._rows)
         try:
-            self._traffic.append("".join(map(TRAFFIC.line, traffic)))
-            self._samples.append("" if samples is None else _sample_line(samples))
-            self._records.append(RECORDS.line(record))
-            self._rows[key_of(record)] = record
+            self._traffic.append("".join(TRAFFIC.line(line) for rows in cases for line in rows.traffic))
+            self._samples.append("".join(_sample_line(rows.samples) for rows in cases if rows.samples is not None))
+            self._records.append("".join(RECORDS.line(rows.record) for rows in cases))
+            self._rows |= {key_of(rows.record): rows.record for rows in cases}
         except BaseException as error:
             for file, size in zip(files, sizes, strict=True):
                 file.truncate(size)
-            self._rows.pop(key_of(record), None)
+            self._rows = before
             if isinstance(error, OSError):
                 raise FaBenchError(
                     f"Cannot write to {self.folder}: {error.strerror}.",
@@ -255,7 +271,9 @@ class Journal:
         self.close()
 
 
-def open_journal(out: Path | None, manifest: Manifest, planned: Collection[Key], *, resume: bool = False) -> Journal:
+def open_journal(
+    out: Path | None, manifest: Manifest, planned: Sequence[Collection[Key]], *, resume: bool = False
+) -> Journal:
     """Open the folder of a sweep: a new one, or the one to go on with.
 
     Parameters
@@ -263,7 +281,8 @@ def open_journal(out: Path | None, manifest: Manifest, planned: Collection[Key],
     out : Path, optional
         The folder; by default ``results/<run_id>``, or with ``resume`` the newest unfinished one in ``results``.
     manifest : Manifest
-    planned : collection of (case_id, backend)
+    planned : sequence of collections of (case_id, backend)
+        The plan's cases, by the groups that run together.
     resume : bool
         Go on with what the folder holds; one that holds no run starts anew.
 
@@ -280,6 +299,19 @@ def open_journal(out: Path | None, manifest: Manifest, planned: Collection[Key],
     if (folder / MANIFEST_NAME).exists():
         return Journal.resume(folder, manifest, planned)
     return Journal.create(folder, manifest)
+
+
+def _staying(data: RunData, planned: Sequence[Collection[Key]]) -> list[Record]:
+    """The records that resuming keeps."""
+    rows = {key_of(record): record for record in data.records}
+    redone: set[Key] = set()
+    for group in planned:
+        there = [rows[key] for key in group if key in rows]
+        off = {key_of(row) for row in there if row.status in REDO or row.case_id in data.partial}
+        if off or len(there) < len(group):
+            off |= {key_of(row) for row in there if row.time_ms is not None}
+        redone |= off
+    return [record for key, record in rows.items() if key not in redone]
 
 
 def newest_unfinished(results: Path) -> Path | None:
@@ -311,40 +343,10 @@ def replace_text(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` so that readers see the old file or the whole new one, never a part."""
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("wb") as file:
-        file.write(_encoded(text))
+        file.write(encoded(text))
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-
-
-class _Appender:
-    """A file that grows by whole lines, each on disk when `append` returns."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("ab", buffering=0)
-        self.size = self._file.seek(0, os.SEEK_END)
-
-    def append(self, text: str) -> None:
-        left = memoryview(_encoded(text))
-        if not left:
-            return
-        grown = self.size + len(left)
-        while left:
-            left = left[self._file.write(left) :]
-        os.fsync(self._file.fileno())
-        self.size = grown
-
-    def truncate(self, size: int) -> None:
-        self._file.truncate(size)
-        self.size = size
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _encoded(text: str) -> bytes:
-    # A name from the system can hold bytes that are no UTF-8; a file must not end for that.
-    return text.encode("utf-8", errors="backslashreplace")
 
 
 def _sample_line(samples: CaseSamples) -> str:

@@ -7,7 +7,7 @@ import json
 import secrets
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
@@ -25,13 +25,16 @@ MANIFEST_SCHEMA: Final = 1
 class Identity:
     """What rows must share to stand in one folder.
 
-    ``devices`` maps each backend of the sweep to the name of the device that runs it.
+    ``devices`` maps each backend of the sweep to the name of the device that runs it, ``settings`` each option that
+    decides what is in a row to its value. A setting that one of two runs does not name, as one of an older version
+    doesn't, is no difference: it is not known.
     """
 
     tool_version: str
     nvrtc_version: str | None
     gpu: str
     devices: Mapping[str, str]
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def difference(self, other: Identity) -> str | None:
         """A clause that names the first difference of ``self`` (on disk) and ``other`` (now), or None."""
@@ -44,6 +47,9 @@ class Identity:
             then, now = getattr(self, name), getattr(other, name)
             if then != now:
                 return f"it was made with {what} {_text(then)}, this run has {_text(now)}"
+        for name, then in self.settings.items():
+            if (now := other.settings.get(name, then)) != then:
+                return f"it was made with {name} {then}, this run has {now}"
         return None
 
 
@@ -114,6 +120,13 @@ class Manifest:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"{path} is no {path.name} of fa-bench: {error}.") from error
 
+    def difference(self, other: Manifest) -> str | None:
+        """A clause on why rows of this run and of ``other`` can't stand together, or None."""
+        if (different := self.identity.difference(other.identity)) is not None:
+            return different
+        then, now = (run.environment.get("driver") for run in (self, other))
+        return None if then == now else f"it was made with driver {_text(then)}, this run has {_text(now)}"
+
     def resumed_by(self, other: Manifest) -> Manifest:
         """This run, with a note that ``other`` goes on with it."""
         note = {"at": other.created, "argv": list(other.argv)}
@@ -131,6 +144,7 @@ def describe(
     environment: Environment,
     *,
     nvrtc_version: str | None = None,
+    settings: Mapping[str, str] | None = None,
     now: datetime | None = None,
 ) -> Manifest:
     """The manifest of a sweep that is about to start.
@@ -145,6 +159,8 @@ def describe(
     environment : Environment
     nvrtc_version : str, optional
         Of the NVRTC that compiles here; None without one.
+    settings : mapping of str to str, optional
+        Options that decide what is in a row, with their values.
     now : datetime, optional
         Start of the run; the present by default.
     """
@@ -153,7 +169,11 @@ def describe(
         run_id=f"{start:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
         created=start.isoformat(timespec="seconds"),
         identity=Identity(
-            fa_bench.__version__, nvrtc_version, plan.gpu.slug, {str(name): device for name, device in devices.items()}
+            fa_bench.__version__,
+            nvrtc_version,
+            plan.gpu.slug,
+            {str(name): device for name, device in devices.items()},
+            dict(settings or {}),
         ),
         command=shlex.join(["fa-bench", *argv]),
         argv=tuple(argv),

@@ -2,43 +2,77 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fa_bench import algorithms
+from fa_bench.algorithms.base import Program, TensorBytes, Work
+from fa_bench.algorithms.library_flash import library_model
+from fa_bench.backends import baselines
 from fa_bench.cases import Case
 from fa_bench.model.compulsory import compulsory_read_bytes, compulsory_write_bytes
 from fa_bench.model.dram import bytes_per_kernel, dram_traffic
 from fa_bench.model.flops import nominal
 from fa_bench.model.gpu import Gpu
+from fa_bench.model.peaks import MeasuredPeaks
 from fa_bench.model.roofline import arithmetic_intensity, roofline
 from fa_bench.sweep.build import Prediction
 
 
-def predict(case: Case, gpu: Gpu) -> Prediction:
+def predict(case: Case, gpu: Gpu, peaks: MeasuredPeaks | None = None) -> Prediction:
     """What is known of ``case`` on ``gpu`` before it runs.
 
-    An implementation without an algorithm room (NumPy, torch) or without a traffic model (a kernel of the user's), and
-    a case for which no tile is legal, have nominal FLOPs and compulsory bytes only. Arithmetic intensity is nominal
-    FLOPs over the modelled dram bytes, so that it belongs to the same roofline as ``tflops``.
+    An implementation without a model (NumPy, most libraries, a kernel of the user's), and a case for which no tile is
+    legal, have nominal FLOPs and compulsory bytes only. Arithmetic intensity is nominal FLOPs over the modelled dram
+    bytes, so that it belongs to the same roofline as ``tflops``. A library's version is the one that is installed.
+
+    Parameters
+    ----------
+    peaks : MeasuredPeaks, optional
+        The device's own, for the roofline instead of the data sheet's.
     """
-    flops_nominal = nominal(case.shape, case.direction)
-    compulsory = compulsory_read_bytes(case), compulsory_write_bytes(case)
     algorithm = algorithms.find(case.impl)
+    baseline = baselines.find(case.impl)
+    version = None if baseline is None else baseline.library.version()
+    nothing = Prediction(
+        nominal(case.shape, case.direction),
+        compulsory_read_bytes(case),
+        compulsory_write_bytes(case),
+        impl_version=version if algorithm is None else algorithm.version,
+    )
     if algorithm is None:
-        return Prediction(flops_nominal, *compulsory)
+        model = library_model(case, gpu)
+        if model is None:
+            return nothing
+        tile = model.tile.block_m, model.tile.block_n
+        return replace(
+            _modelled(nothing, case, gpu, peaks, model.program, model.traffic, model.work), library_tile=tile
+        )
     if algorithm.uses_tile and case.tile is None:
-        return Prediction(flops_nominal, *compulsory, impl_version=algorithm.version)
+        return nothing
     work, parts = algorithm.work(case), algorithm.traffic(case)
     if work is None or parts is None:
-        return Prediction(flops_nominal, *compulsory, impl_version=algorithm.version)
-    traffic = tuple(parts)
-    dram = dram_traffic(algorithm.program(case), traffic, gpu)
-    bound = roofline(case, work, bytes_per_kernel(dram), gpu)
-    return Prediction(
-        flops_nominal,
-        *compulsory,
-        impl_version=algorithm.version,
+        return nothing
+    return _modelled(nothing, case, gpu, peaks, algorithm.program(case), tuple(parts), work)
+
+
+def _modelled(
+    known: Prediction,
+    case: Case,
+    gpu: Gpu,
+    peaks: MeasuredPeaks | None,
+    program: Program,
+    traffic: tuple[TensorBytes, ...],
+    work: Work,
+) -> Prediction:
+    """``known`` with what follows from global traffic and work."""
+    dram = dram_traffic(program, traffic, gpu)
+    bound = roofline(case, work, bytes_per_kernel(dram), gpu if peaks is None else peaks.applied_to(gpu))
+    return replace(
+        known,
         work=work,
         traffic={"global": traffic, "dram": dram},
         roofline_ms=bound.ms,
         roofline_limiter=bound.limiter,
-        arithmetic_intensity=arithmetic_intensity(flops_nominal, sum(part.bytes for part in dram)),
+        roofline_source=None if bound.ms is None else "datasheet" if peaks is None else "measured",
+        arithmetic_intensity=arithmetic_intensity(known.flops_nominal, sum(part.bytes for part in dram)),
     )

@@ -216,10 +216,10 @@ def test_shared_memory_has_no_conflicts() -> None:
 
 @executed
 def test_a_masked_key_never_wins_against_very_low_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Query 0 sees only key 0, with score -20000 / sqrt(8); the 31 other keys of its first block, and all of the second,
-    # are masked. A mask of, say, -1e4 instead of -inf would let them win.
+    # Query 0 sees only key 0, with score -60000 / sqrt(8) = -21,213; the 31 other keys of its first block, and all of
+    # the second, are masked. A mask of, say, -1e4 instead of -inf would let them win.
     q, k = (np.zeros((1, 1, 48, 8), np.float16) for _ in range(2))
-    q[..., 0], k[..., 0] = -20000, 1
+    q[..., 0], k[..., 0] = -60000, 1
     v = np.full((1, 1, 48, 8), 100, np.float16)
     v[0, 0, 0] = 1
     monkeypatch.setattr(reference, "make_inputs", lambda case: {"Q": q, "K": k, "V": v})

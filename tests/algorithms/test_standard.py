@@ -232,11 +232,12 @@ def test_shared_memory_has_no_conflicts() -> None:
 
 @executed
 def test_a_masked_key_never_wins_against_very_low_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Query 0 sees only key 0, with score -20000 / sqrt(8); a mask of, say, -1e4 instead of -inf would let key 1 win.
+    # Query 0 sees only key 0, with score -60000 / sqrt(8) = -21,213; a mask of, say, -1e4 instead of -inf would let
+    # key 1 win.
     q = np.zeros((1, 1, 2, 8), np.float16)
     k = np.zeros((1, 1, 2, 8), np.float16)
     v = np.zeros((1, 1, 2, 8), np.float16)
-    q[..., 0], k[..., 0] = -20000, 1
+    q[..., 0], k[..., 0] = -60000, 1
     v[0, 0, 0], v[0, 0, 1] = 1, 100
     monkeypatch.setattr(reference, "make_inputs", lambda case: {"Q": q, "K": k, "V": v})
     result = run(case_of(AttentionShape(1, 1, 1, 2, 2, 8, causal=True), Tile(16, 16)))

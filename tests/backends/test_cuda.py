@@ -2,272 +2,41 @@
 
 from __future__ import annotations
 
-import itertools
-import sys
-import types
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
+from fake_cuda import (
+    CASE,
+    FLOOR,
+    FLUSH_BYTES,
+    L2_BYTES,
+    LAUNCH,
+    SMEM,
+    TIMED,
+    Algorithm,
+    FakeCupy,
+    FakeNvml,
+    FakeTorch,
+    compiler,
+    make,
+)
 
-from fa_bench.algorithms.base import KernelSpec, Launch, Program, Scalar
-from fa_bench.algorithms.tensors import qkvo, row_vector
-from fa_bench.backends import cuda
-from fa_bench.backends.cuda import CudaBackend
-from fa_bench.backends.programs import tensor_view
-from fa_bench.cases import AttentionShape, Case
+from fa_bench.algorithms.base import KernelSpec
+from fa_bench.backends import cuda, turns
+from fa_bench.cases import Case
 from fa_bench.compiler import CompiledKernel
 from fa_bench.errors import KernelFault, OutOfMemory, Unsupported
-from fa_bench.measure.nvml import Nvml, Reading
-from fa_bench.measure.stopping import StoppingRule
 from fa_bench.model.gpu import Gpu
-from fa_bench.reference import attention_fp64, encode, make_inputs
-
-CASE = Case("flash2", AttentionShape(1, 2, 1, 8, 8, 16), "fp16", layout="bshd")
-ATTEND = KernelSpec("fake.cu", "attend")
-L2_BYTES = 4096
-SMEM = 100_000
-
-
-class Algorithm:
-    """Three launches, the middle one with much shared memory."""
-
-    def __init__(self, reason: str | None = None) -> None:
-        self.reason = reason
-
-    def unsupported(self, case: Case, gpu: Gpu) -> str | None:
-        return self.reason
-
-    def program(self, case: Case) -> Program:
-        def launch(entry: str, smem: int, *args: Any) -> Launch:
-            return Launch(KernelSpec("fake.cu", entry), (2, 3, 1), (128, 1, 1), smem, args)
-
-        return Program(
-            (*qkvo(case), row_vector("LSE", case, "output"), row_vector("l", case, "workspace")),
-            (
-                launch("init", 0, "l"),
-                launch("attend", SMEM, "Q", "K", "V", "O", "LSE", Scalar("f32", 0.25), Scalar("i64", 8)),
-                launch("finish", 0, "l", Scalar("i32", 3)),
-            ),
-        )
-
-
-class OutOfMemoryError(MemoryError):
-    pass
-
-
-class CUDARuntimeError(RuntimeError):
-    pass
-
-
-class CUDADriverError(RuntimeError):
-    pass
-
-
-class Array:
-    """Device memory: host bytes, and a log of what happens to them."""
-
-    def __init__(self, cupy: FakeCupy, nbytes: int) -> None:
-        self.cupy, self.nbytes, self.host = cupy, nbytes, np.zeros(nbytes, np.uint8)
-
-    @property
-    def data(self) -> Any:
-        return SimpleNamespace(memset_async=self._memset)
-
-    def set(self, values: np.ndarray, stream: Any) -> None:
-        self.cupy.say("upload", stream)
-        self.host[:] = values
-
-    def get(self, stream: Any) -> np.ndarray:
-        self.cupy.say("download", stream)
-        return self.host.copy()
-
-    def _memset(self, value: int, nbytes: int, stream: Any) -> None:
-        assert nbytes == self.nbytes
-        self.cupy.say("flush" if nbytes == 2 * L2_BYTES else f"fill {value:#x}", stream)
-        self.host[:] = value
-
-
-class FakeCupy:
-    """The part of CuPy that the backend uses. Times are 1 ms, but 0.001 ms for the empty kernel."""
-
-    def __init__(self, memory: int = 10**6, fault: str = "", stale: bool = False) -> None:
-        self.log: list[str] = []
-        self.current: list[Any] = []
-        self.arrays: weakref.WeakSet[Array] = weakref.WeakSet()
-        self.memory, self.fault, self.stale, self.dead = memory, fault, stale, False
-        self.loaded: dict[str, str] = {}
-        self.attributes: dict[str, int] = {}
-        self.last_kernel = ""
-        self.args: dict[str, tuple[Any, ...]] = {}
-        self.attended = 0
-        runtime = SimpleNamespace(
-            CUDARuntimeError=CUDARuntimeError,
-            driverGetVersion=lambda: 13000,
-            getDeviceProperties=lambda ordinal: {
-                "name": b"Fake GPU", "l2CacheSize": L2_BYTES, "sharedMemPerBlockOptin": 2 * SMEM,
-                "uuid": bytes(range(1, 17)),
-            },
-        )  # fmt: skip
-        self.cuda = SimpleNamespace(
-            runtime=runtime,
-            memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
-            driver=SimpleNamespace(CUDADriverError=CUDADriverError),
-            Device=self._device,
-            Stream=self._stream,
-            Event=lambda: SimpleNamespace(record=lambda stream: self.say("event", stream), synchronize=lambda: None),
-            get_elapsed_time=lambda begin, end: 0.001 if self.last_kernel == "empty" else 1.0,
-        )
-
-    def say(self, word: str, stream: Any) -> None:
-        assert stream is self.stream and self.current == ["device 1", stream], "not on the one stream"
-        self.log.append(word)
-
-    def _device(self, ordinal: int) -> Any:
-        return _Context(
-            self, f"device {ordinal}", compute_capability="90", pci_bus_id="0000:41:00.0", mem_info=(self.memory, 10**6)
-        )
-
-    def _stream(self, non_blocking: bool) -> Any:
-        assert self.current == ["device 1"], "the stream must belong to the device"
-        self.stream = _Context(self, None, ptr=77, synchronize=self._synchronize)
-        return self.stream
-
-    def _synchronize(self) -> None:
-        if self.dead:
-            raise CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
-
-    def empty(self, nbytes: int, dtype: type) -> Array:
-        assert dtype is np.uint8
-        if self.used() + nbytes > self.memory:
-            raise OutOfMemoryError(f"out of memory allocating {nbytes} bytes")
-        array = Array(self, nbytes)
-        self.arrays.add(array)
-        return array
-
-    def used(self) -> int:
-        return sum(array.nbytes for array in self.arrays)
-
-    def get_default_memory_pool(self) -> Any:
-        return SimpleNamespace(used_bytes=self.used, free_bytes=lambda: 5, free_all_blocks=self._release)
-
-    def _release(self) -> None:
-        self.log.append("release")
-        self.held_at_release = self.used()
-
-    def RawModule(self, *, path: str) -> Any:  # noqa: N802
-        self.loaded[Path(path).name] = Path(path).read_bytes().decode()
-        return SimpleNamespace(get_function=lambda entry: Function(self, entry))
-
-
-class _Context(SimpleNamespace):
-    def __init__(self, cupy: FakeCupy, item: Any, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self._cupy, self._item = cupy, item
-
-    def __enter__(self) -> _Context:
-        self._cupy.current.append(self._item or self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._cupy.current.pop()
-
-
-class Function:
-    def __init__(self, cupy: FakeCupy, entry: str) -> None:
-        self.__dict__.update(cupy=cupy, entry=entry)
-
-    def __setattr__(self, name: str, value: int) -> None:
-        assert name == "max_dynamic_shared_size_bytes"
-        self.cupy.attributes[self.entry] = value
-
-    def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
-        cupy = self.cupy
-        cupy.say(self.entry, cupy.stream)
-        cupy.last_kernel = self.entry
-        cupy.args[self.entry] = args
-        if self.entry == cupy.fault:
-            cupy.dead = True
-            raise CUDADriverError("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered")
-        if self.entry == "attend":
-            assert (grid, block, shared_mem) == ((2, 3, 1), (128, 1, 1), SMEM)
-            cupy.attended += 1
-            if not (cupy.stale and cupy.attended > 2):
-                self._attend(args)
-
-    def _attend(self, args: Any) -> None:
-        inputs, program = make_inputs(CASE), Algorithm().program(CASE)
-        for name, array in zip("QKV", args[:3], strict=True):
-            np.testing.assert_array_equal(tensor_view(program.buffer(name), array.host), inputs[name])
-        o, lse = attention_fp64(inputs["Q"], inputs["K"], inputs["V"], CASE.shape)
-        tensor_view(program.buffer("O"), args[3].host)[...] = encode(o, CASE.dtype)
-        tensor_view(program.buffer("LSE"), args[4].host)[...] = lse
-
-
-class FakeNvml:
-    """NVML with one card at the bus id of the fake device."""
-
-    def __init__(self, throttle: tuple[str, ...] = ()) -> None:
-        self.asked: list[tuple[str | None, str | None]] = []
-        self.used = itertools.chain([1000], itertools.repeat(5000))
-        self.energy = itertools.count(0, 600)
-        self.throttle = throttle
-
-    def device(self, uuid: str | None, pci_bus_id: str | None) -> Any:
-        self.asked.append((uuid, pci_bus_id))
-        return SimpleNamespace(
-            read=lambda: Reading(next(self.used), 300.0, 1500.0, 2600.0, 60.0, self.throttle),
-            energy_mj=lambda: next(self.energy),
-        )
-
-    def driver_version(self) -> str:
-        return "580.1"
-
-    def close(self) -> None:
-        pass
-
-
-def compiler(spec: KernelSpec, sm: str, *, major: int) -> CompiledKernel:
-    assert (sm, major) == ("sm_90", 13)
-    return CompiledKernel(spec.entry, "", f"cubin of {spec.entry}".encode(), 64, 0, 0, "13.0", 1.0)
-
-
-def make(cupy: FakeCupy, nvml: Any = None, algorithm: Algorithm | None = None, **options: Any) -> CudaBackend:
-    ticks = itertools.count()
-    # The clock ticks 1 s per look (one at the start, one per sample): two samples, then the limit.
-    return CudaBackend(
-        1,
-        rule=StoppingRule(max_elapsed_ms=2000.0, min_samples=10**6),
-        cupy=cupy,
-        nvml=nvml or Nvml(types.SimpleNamespace(NVMLError=OSError, nvmlInit=_no_nvml)),
-        compiler=compiler,
-        lookup=lambda name: algorithm or Algorithm(),  # type: ignore[arg-type, return-value]
-        clock=lambda: float(next(ticks)),
-        **options,
-    )
-
-
-def _no_nvml() -> None:
-    raise OSError("no driver")
-
-
-LAUNCH = ["init", "attend", "finish"]
-TIMED = ["flush", "event", *LAUNCH, "event"]
 
 
 def test_the_order_of_a_cold_case(any_gpu: Gpu) -> None:
     cupy = FakeCupy()
     result = make(cupy).run(CASE, any_gpu)
-    floor = ["flush", "event", "empty", "event"]
     assert cupy.log == [
-        *floor,  # the empty kernel, under the same clock: its 200 ms are over after one sample
-        *["upload"] * 3,
+        *["upload"] * 3,  # what writes the inputs warms the cache: it comes before every flush
         *["fill 0xff"] * 3,  # O, LSE and l: never the inputs
+        *FLOOR,  # under the same clock: its 200 ms are over after one sample
         *LAUNCH * 3,
         *TIMED * 2,
         *["fill 0xff"] * 3,
@@ -277,16 +46,84 @@ def test_the_order_of_a_cold_case(any_gpu: Gpu) -> None:
     ]
     samples = result.samples
     assert samples is not None
-    assert (samples.times_ms, samples.source, samples.l2_state) == ((1.0, 1.0, 1.0), "cuda-events", "cold")
-    assert samples.noisy and not samples.launch_bound  # 1 ms is far above three times 0.001 ms
+    assert (samples.times_ms, samples.source, samples.l2_state) == ((1.0, 1.0), "cuda-events", "cold")
+    assert samples.noisy and not samples.launch_bound  # 1 ms is far above three times 0.003 ms
     assert result.verification is not None and result.verification.passed
 
 
-def test_a_warm_cache_is_never_flushed(any_gpu: Gpu) -> None:
+def test_everything_is_on_the_device_that_was_asked_for(any_gpu: Gpu) -> None:
+    # The fake refuses memory, modules, streams, events, copies and launches unless device 1 and its stream are current.
+    cupy, nvml = FakeCupy(), FakeNvml()
+    backend = make(cupy, nvml)
+    result = backend.run(CASE, any_gpu)
+    assert result.samples is not None and min(result.samples.times_ms) > 0.0
+    assert (backend.device, nvml.asked[0][1]) == ("Fake GPU", "0000:41:00.0")
+    assert cupy.current == []  # and leaves the caller's device as it was
+
+
+def test_a_time_is_read_when_its_second_event_has_come(any_gpu: Gpu) -> None:
+    # 0.02 ms for a softmax that takes 0.59: the host went on. The fake refuses to tell a time that nobody waited for.
+    cupy = FakeCupy(durations={"attend": 0.59})
+    result = make(cupy).run(CASE, any_gpu)
+    assert result.samples is not None and result.samples.times_ms == pytest.approx((0.59, 0.59))
+
+
+def test_kernels_are_compiled_and_loaded_before_anything_of_the_case_is_timed(any_gpu: Gpu) -> None:
+    cupy = FakeCupy()
+    backend = make(cupy)
+
+    def slow_compiler(spec: KernelSpec, sm: str, *, major: int) -> CompiledKernel:
+        cupy.log.append(f"compile {spec.entry}")
+        cupy.now_ms += 216.0  # ms of a first call that compiles, where 1.6 would be right
+        return compiler(spec, sm, major=major)
+
+    backend._compiler = slow_compiler
+    result = backend.run(CASE, any_gpu)
+    assert result.samples is not None and result.samples.times_ms == pytest.approx((1.0, 1.0))
+    assert result.resources is not None and result.resources.compile_ms == 3.0  # its own column: 1 ms per kernel
+    first_launch = cupy.log.index("init")
+    assert {f"compile {entry}" for entry in LAUNCH} <= set(cupy.log[:first_launch])
+    assert not any(word.startswith("compile") for word in cupy.log[first_launch:])
+
+
+def test_a_warm_cache_is_what_the_same_launch_left_and_is_never_flushed(any_gpu: Gpu) -> None:
     cupy = FakeCupy()
     result = make(cupy, l2="warm").run(CASE, any_gpu)
     assert "flush" not in cupy.log
     assert result.samples is not None and result.samples.l2_state == "warm"
+    once = [*LAUNCH, "event", *LAUNCH, "event"]
+    end = [*LAUNCH, *["fill 0xff"] * 3, "event", *LAUNCH, "event", *["download"] * 2, "release"]
+    # The poison comes after the launch that warms the cache, or that launch would write the output that is verified.
+    assert cupy.log[-len(once) * 2 - len(end) :] == [*once * 2, *end]
+
+
+def test_the_flush_is_twice_this_devices_l2_and_has_a_floor(any_gpu: Gpu) -> None:
+    cupy = FakeCupy()
+    make(cupy).run(CASE, any_gpu)
+    assert cupy.flushed_bytes == 2 * L2_BYTES == 80 * 2**20
+    # A virtual GPU that names 0 bytes of L2, and a small one with 4 MiB: 64 MiB all the same.
+    for l2_bytes in (0, 4 * 2**20):
+        cupy = FakeCupy()
+        properties = cupy.cuda.runtime.getDeviceProperties(1) | {"l2CacheSize": l2_bytes}
+        cupy.cuda.runtime.getDeviceProperties = lambda ordinal, given=properties: given
+        make(cupy).run(CASE, any_gpu)
+        assert cupy.flushed_bytes == 64 * 2**20
+
+
+def test_persisting_lines_are_reset_before_a_flush_where_a_library_set_some_aside(any_gpu: Gpu) -> None:
+    cupy = FakeCupy()
+    cupy.persisting_bytes = 2**20
+    make(cupy).run(CASE, any_gpu)
+    before = [cupy.log[place - 1] for place, word in enumerate(cupy.log) if word == "flush"]
+    assert before == ["reset"] * 4  # the floor's, two samples, the last launch
+
+    def refuse(limit: int) -> int:
+        raise cupy.cuda.runtime.CUDARuntimeError("cudaErrorUnsupportedLimit")
+
+    cupy = FakeCupy()
+    cupy.cuda.runtime.deviceGetLimit = refuse  # before compute capability 8.0
+    make(cupy).run(CASE, any_gpu)
+    assert "flush" in cupy.log and "reset" not in cupy.log
 
 
 def test_a_kernel_that_stops_writing_fails(any_gpu: Gpu) -> None:
@@ -333,11 +170,18 @@ def test_ptx_without_a_cubin_is_the_drivers_to_compile(any_gpu: Gpu) -> None:
     assert result.resources is not None and result.resources.registers is None
 
 
-def test_short_cases_are_launch_bound(any_gpu: Gpu) -> None:
-    cupy = FakeCupy()
-    cupy.cuda.get_elapsed_time = lambda begin, end: 0.5 if cupy.last_kernel == "empty" else 1.0
-    result = make(cupy).run(CASE, any_gpu)
-    assert result.samples is not None and result.samples.launch_bound  # 1.0 < 3 · 0.5
+def test_a_time_below_three_times_as_many_empty_kernels_is_launch_bound(any_gpu: Gpu) -> None:
+    # Three launches of 0.12 ms each take 0.36 ms: 1 ms is below three times that. At 0.11 ms it is not.
+    for empty_ms, bound in ((0.12, True), (0.11, False)):
+        result = make(FakeCupy(durations={"empty": empty_ms})).run(CASE, any_gpu)
+        assert result.samples is not None and result.samples.launch_bound is bound
+        assert result.samples.floor_ms == pytest.approx(3 * empty_ms)
+
+
+def test_a_time_of_zero_is_handed_on_for_the_row_to_refuse(any_gpu: Gpu) -> None:
+    result = make(FakeCupy(durations={"attend": 0.0, "empty": 0.0}), FakeNvml()).run(CASE, any_gpu)
+    assert result.samples is not None and result.samples.times_ms == (0.0, 0.0)
+    assert (result.samples.floor_ms, result.energy_mj) == (None, None)
 
 
 def test_memory_is_the_pools_without_the_flush_buffer(any_gpu: Gpu) -> None:
@@ -346,7 +190,7 @@ def test_memory_is_the_pools_without_the_flush_buffer(any_gpu: Gpu) -> None:
     # Q and O: 2 heads · 8 · 16 · 2 = 512 bytes each; K and V 256 each; LSE and l 2 · 8 · 4 = 64 each.
     assert result.mem_peak_bytes == 2 * 512 + 2 * 256 + 2 * 64 == 1664
     assert result.mem_source == "cupy-pool"
-    assert backend.free_memory_bytes() == 10**6 + 5
+    assert backend.free_memory_bytes() == 10**9 + 5
 
 
 def test_nvml_is_asked_by_uuid_and_bus_id_and_fills_its_columns(any_gpu: Gpu) -> None:
@@ -356,18 +200,22 @@ def test_nvml_is_asked_by_uuid_and_bus_id_and_fills_its_columns(any_gpu: Gpu) ->
     assert result.nvml_mem_peak_bytes == 4000  # 5000 while it ran, 1000 before
     assert (result.power_w, result.sm_clock_mhz, result.mem_clock_mhz, result.temperature_c) == (300, 1500, 2600, 60)
     assert result.throttle_reasons == ""
-    assert result.energy_mj is None  # with a flush between launches the counter says nothing of the kernel
 
 
-def test_energy_is_per_launch_where_nothing_else_ran(any_gpu: Gpu) -> None:
-    result = make(FakeCupy(), FakeNvml(), l2="warm").run(CASE, any_gpu)
-    assert result.energy_mj == 300.0  # 600 mJ over two samples
+def test_energy_is_of_a_batch_of_its_own_without_a_flush(any_gpu: Gpu) -> None:
+    cupy = FakeCupy()
+    result = make(cupy, FakeNvml()).run(CASE, any_gpu)
+    # Launches take 1 ms here, so that 10 of them stand between two readings, each 600 mJ above the one before.
+    assert (result.energy_mj, result.energy_launches) == (60.0, 10)
+    # The second reading waits until the next ten are enqueued; then the output is poisoned for the last timed launch.
+    last = cupy.log.index("fill 0xff", cupy.log.index("flush", cupy.log.index("upload")))
+    assert cupy.log[last - 20 * len(LAUNCH) : last] == LAUNCH * 20
 
 
 def test_throttled_throughout_keeps_the_samples_and_says_so(any_gpu: Gpu) -> None:
     result = make(FakeCupy(), FakeNvml(("sw_power_cap",))).run(CASE, any_gpu)
     assert result.throttle_reasons == "sw_power_cap"
-    assert result.samples is not None and len(result.samples.times_ms) == 3
+    assert result.samples is not None and len(result.samples.times_ms) == 2
 
 
 def test_without_nvml_the_columns_are_empty(any_gpu: Gpu) -> None:
@@ -386,15 +234,15 @@ def test_a_uuid_cut_short_is_not_used() -> None:
 
 
 def test_out_of_memory_frees_and_the_next_case_runs(any_gpu: Gpu) -> None:
-    # The flush buffer (8192) and Q, K, V (1024) fit into 9500 bytes; O (512) does not.
-    cupy = FakeCupy(memory=9500)
+    # The flush buffer and Q, K, V (1024) fit with 1308 bytes; O (512) does not.
+    cupy = FakeCupy(memory=FLUSH_BYTES + 1308)
     backend = make(cupy)
     with pytest.raises(OutOfMemory, match="flash2 ran out of memory on Fake GPU"):
         backend.run(CASE, any_gpu)
     # The buffers that did fit were gone when the pool was told to free its blocks, although the error, which refers
     # to where it was raised, was not.
-    assert cupy.log[-1] == "release" and cupy.held_at_release == 2 * L2_BYTES
-    cupy.memory = 10**6
+    assert cupy.log[-1] == "release" and cupy.held_at_release == FLUSH_BYTES
+    cupy.memory = 10**9
     result = backend.run(CASE, any_gpu)
     assert result.verification is not None and result.verification.passed
 
@@ -403,7 +251,7 @@ def test_running_out_of_host_memory_is_told_apart(any_gpu: Gpu, monkeypatch: pyt
     def fail(case: Case) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(cuda.reference, "make_inputs", fail)
+    monkeypatch.setattr(turns.reference, "make_inputs", fail)
     with pytest.raises(OutOfMemory, match="flash2 ran out of memory on the host"):
         make(FakeCupy()).run(CASE, any_gpu)
 
@@ -426,7 +274,7 @@ def test_an_error_that_leaves_the_context_alive_does_not_end_the_sweep(any_gpu: 
     with pytest.raises(KernelFault):
         cupy.stream.synchronize = lambda: None
         backend.run(CASE, any_gpu)
-    cupy.fault = ""
+    cupy.fault, cupy.dead = "", False
     result = backend.run(CASE, any_gpu)
     assert result.verification is not None and result.verification.passed
 
@@ -442,40 +290,15 @@ def test_refusals(any_gpu: Gpu) -> None:
         make(cupy).run(CASE, any_gpu)
 
 
-def test_torch_runs_on_the_same_stream(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    cupy, entered, peaks = FakeCupy(), [], []
-
-    @contextmanager
-    def on_stream(stream: tuple[int, str]) -> Iterator[None]:
-        entered.append(stream)
-        yield
-        entered.pop()
-
-    def attention(case: Case, inputs: Any, device: str) -> Any:
-        assert entered == [(77, "cuda:1")] and device == "cuda:1"  # 77 is the pointer of CuPy's stream
-
-        def attend() -> Any:
-            assert entered == [(77, "cuda:1")]
-            cupy.say("attend", cupy.stream)
-            return attention_fp64(inputs["Q"], inputs["K"], inputs["V"], case.shape)
-
-        return attend
-
-    torch = SimpleNamespace(
-        cuda=SimpleNamespace(
-            is_available=lambda: True, empty_cache=lambda: None, reset_peak_memory_stats=peaks.append,
-            memory_allocated=lambda device: 100, max_memory_allocated=lambda device: 900,
-            ExternalStream=lambda pointer, device: (pointer, device), stream=on_stream,
-        )
-    )  # fmt: skip
-    impls = SimpleNamespace(TorchAttention=attention, to_numpy=lambda x: x.astype(np.float32))
-    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "fa_bench.backends.torch_impls", impls)  # type: ignore[arg-type]
+def test_torch_runs_on_the_one_stream(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = FakeCupy()
+    torch = FakeTorch(cupy).install(monkeypatch)
     result = make(cupy).run(Case("torch-math", CASE.shape, "fp32"), any_gpu)
-    floor = ["flush", "event", "empty", "event"]
-    assert cupy.log == [*floor, *["attend"] * 3, *["flush", "event", "attend", "event"] * 3, "release"]
+    floor = [*["empty"] * 3, "flush", "event", "empty", "event"]  # how many kernels it launches is not known
+    timed = ["flush", "event", "attend", "event"]
+    assert cupy.log == [*floor, *["attend"] * 3, *timed * 2, "fill nan", *timed, "release"]
     assert result.verification is not None and result.verification.passed, result.verification
-    assert (result.mem_peak_bytes, result.mem_source, peaks) == (800, "torch", ["cuda:1"])
+    assert (result.mem_peak_bytes, result.mem_source, torch.peaks_of) == (800, "torch", ["cuda:1"])
     assert result.resources is None
     torch.cuda.is_available = lambda: False
     with pytest.raises(Unsupported, match="no CUDA support"):

@@ -8,22 +8,23 @@ import sys
 import numpy as np
 import pytest
 
-from fa_bench.backends import baselines, host
-from fa_bench.backends.baselines import TORCH_IMPLEMENTATIONS
+from fa_bench.backends import baselines, host, turns
+from fa_bench.backends.base import RunResult
 from fa_bench.backends.host import HostBackend
 from fa_bench.cases import AttentionShape, Case, Tile
 from fa_bench.errors import OutOfMemory, Unsupported
 from fa_bench.measure.stopping import StoppingRule
 from fa_bench.model.gpu import Gpu
 
+TORCH = tuple(b.name for b in baselines.BASELINES if "host" in b.places)
 SHAPE = AttentionShape(1, 4, 2, 70, 90, 32, causal=True)
 
 
 def backend(samples: int = 3) -> HostBackend:
-    # A clock that ticks 1 s per look: each sample takes 1000 ms, and the limit ends the run after `samples` of them,
-    # at 2 · samples looks (one at the beginning, two per sample).
+    # A clock that ticks 1 s per look. A sample is between two looks, and two more stand around its turn, which so takes
+    # 3 s: the limit ends the case after `samples` turns.
     ticks = itertools.count()
-    limit_ms = (2 * samples) * 1000.0
+    limit_ms = samples * 3000.0
     return HostBackend(rule=StoppingRule(max_elapsed_ms=limit_ms, min_samples=100), clock=lambda: float(next(ticks)))
 
 
@@ -43,7 +44,7 @@ def test_runs_and_verifies(any_gpu: Gpu, impl: str, dtype: str, layout: str) -> 
     assert 0 < result.mem_peak_bytes <= backend().required_bytes(case)
 
 
-@pytest.mark.parametrize("impl", TORCH_IMPLEMENTATIONS)
+@pytest.mark.parametrize("impl", TORCH)
 def test_torch_runs_on_the_cpu(any_gpu: Gpu, impl: str) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     result = backend(samples=1).run(Case(impl, SHAPE, "bf16"), any_gpu)
@@ -53,19 +54,58 @@ def test_torch_runs_on_the_cpu(any_gpu: Gpu, impl: str) -> None:
     assert result.mem_peak_bytes != 0
 
 
-def test_the_last_timed_output_is_what_is_verified(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_that_goes_wrong_after_the_first_runs_is_found(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     right = host.numpy_impls.standard
     calls = itertools.count(1)
 
-    def wrong_from_the_third_on(*args: object) -> tuple[np.ndarray, np.ndarray]:
+    def wrong_from_the_fourth_on(*args: object) -> tuple[np.ndarray, np.ndarray]:
         o, lse = right(*args)  # type: ignore[arg-type]
-        return (o * 0, lse) if next(calls) >= 3 else (o, lse)
+        return (o * 0, lse) if next(calls) >= 4 else (o, lse)
 
-    monkeypatch.setattr(host.numpy_impls, "standard", wrong_from_the_third_on)
+    monkeypatch.setattr(host.numpy_impls, "standard", wrong_from_the_fourth_on)
     case = Case("numpy-standard", SHAPE, "fp32")
-    # One warm-up and two samples make three calls.
+    # One warm-up and two samples make three calls; the fourth comes after the loop, and is the one that is verified.
     result = backend(samples=2).run(case, any_gpu)
     assert result.verification is not None and not result.verification.passed
+
+
+def test_cases_are_timed_in_turns_on_the_same_inputs(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, ran = [], []
+    make_inputs = turns.reference.make_inputs
+    standard, flash = host.numpy_impls.standard, host.numpy_impls.flash
+    monkeypatch.setattr(turns.reference, "make_inputs", lambda case: made.append(case.impl) or make_inputs(case))
+    monkeypatch.setattr(host.numpy_impls, "standard", lambda *args: ran.append("standard") or standard(*args))
+    monkeypatch.setattr(host.numpy_impls, "flash", lambda *args: ran.append("flash") or flash(*args))
+    cases = [Case("numpy-standard", SHAPE, "fp32"), Case("numpy-flash", SHAPE, "fp32", Tile(16, 32))]
+    results = backend(samples=3).run_together(cases, any_gpu)
+    for result in results:
+        assert isinstance(result, RunResult) and result.samples is not None
+        assert result.samples.times_ms == (1000.0,) * 3
+        assert result.verification is not None and result.verification.passed
+    # Each warms up for itself, then A B A B A B, then one run more of each, which is verified.
+    assert ran == ["standard", "flash", *["standard", "flash"] * 3, "standard", "flash"]
+    assert made == ["numpy-standard"]
+
+
+def test_a_case_that_fails_does_not_take_the_others_with_it(any_gpu: Gpu) -> None:
+    cases = [Case("flash2", SHAPE, "fp32"), Case("numpy-standard", SHAPE, "fp32")]
+    refused, result = backend().run_together(cases, any_gpu)
+    assert isinstance(refused, Unsupported)
+    assert isinstance(result, RunResult) and result.verification is not None and result.verification.passed
+
+
+def test_a_case_that_does_not_fit_beside_others_runs_alone(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    standard, calls = host.numpy_impls.standard, itertools.count(1)
+
+    def too_large_at_first(*args: object) -> tuple[np.ndarray, np.ndarray]:
+        if next(calls) == 1:
+            raise MemoryError
+        return standard(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(host.numpy_impls, "standard", too_large_at_first)
+    cases = [Case("numpy-standard", SHAPE, "fp32"), Case("numpy-flash", SHAPE, "fp32", Tile(16, 32))]
+    for result in backend().run_together(cases, any_gpu):
+        assert isinstance(result, RunResult) and result.verification is not None and result.verification.passed
 
 
 def test_out_of_memory_is_ours(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +134,7 @@ def test_torch_is_offered_only_where_it_is_installed(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(baselines.importlib.util, "find_spec", lambda name: None)
     assert HostBackend().implementations() == ("numpy-standard", "numpy-flash")
     monkeypatch.setattr(baselines.importlib.util, "find_spec", lambda name: object())
-    assert HostBackend().implementations()[2:] == TORCH_IMPLEMENTATIONS
+    assert HostBackend().implementations()[2:] == TORCH
 
 
 def test_says_what_it_runs_on_and_what_is_free() -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from fa_bench.backends.baselines import TORCH_IMPLEMENTATIONS, torch_bytes  # noqa: E402
+from fa_bench.backends import baselines, torch_impls  # noqa: E402
 from fa_bench.backends.torch_flash_blocked import FlashAttention, _Blocks  # noqa: E402
 from fa_bench.backends.torch_impls import TorchAttention, to_numpy  # noqa: E402
 from fa_bench.cases import AttentionShape, Case, Tile  # noqa: E402
 from fa_bench.errors import OutOfMemory, Unsupported  # noqa: E402
 from fa_bench.reference import make_inputs, verify  # noqa: E402
+
+HOST = tuple(baseline.name for baseline in baselines.BASELINES if "host" in baseline.places)
 
 SHAPES = [
     AttentionShape(1, 1, 1, 1, 1, 8),
@@ -26,13 +33,14 @@ SHAPES = [
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
-@pytest.mark.parametrize("impl", TORCH_IMPLEMENTATIONS)
+@pytest.mark.parametrize("impl", HOST)
 def test_matches_fp64(impl: str, layout: str, dtype: str, shape: AttentionShape) -> None:
     case = Case(impl, shape, dtype, Tile(16, 32) if impl == "torch-flash-blocked" else None, layout)
     inputs = make_inputs(case)
-    o, lse = TorchAttention(case, inputs)()
+    attention = TorchAttention(case, inputs)
+    o, lse = attention.to_numpy(attention())
     assert (lse is not None) == (impl == "torch-flash-blocked")
-    verdict = verify(case, to_numpy(o), None if lse is None else to_numpy(lse), inputs)
+    verdict = verify(case, o, lse, inputs)
     assert verdict.passed, verdict.detail
 
 
@@ -46,26 +54,118 @@ def test_layout_is_in_the_strides() -> None:
 def test_errors_are_translated(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case("torch-math", AttentionShape(1, 1, 1, 4, 4, 8), "fp32")
     attention = TorchAttention(case, make_inputs(case))
-    for raised, expected in (
-        (torch.OutOfMemoryError("CUDA out of memory"), OutOfMemory),
-        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes"), OutOfMemory),
-        (RuntimeError("No available kernel. Aborting execution."), Unsupported),
-        (RuntimeError("something else"), RuntimeError),
+    for raised, expected, said in (
+        (torch.OutOfMemoryError("CUDA out of memory"), OutOfMemory, "ran out of GPU memory"),
+        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes"), OutOfMemory, "memory"),
+        (RuntimeError("No available kernel. Aborting execution."), Unsupported, "no torch-math kernel"),
+        (NotImplementedError("No operator:\n`x` is not supported because:\n    too new\n"), Unsupported, ": too new."),
+        (NotImplementedError("nothing"), Unsupported, "here."),
+        (RuntimeError("something else"), RuntimeError, "something else"),
     ):
 
         def fail(error: Exception = raised) -> None:
             raise error
 
-        monkeypatch.setattr(attention, "_attend", fail)
-        with pytest.raises(expected):
+        monkeypatch.setattr(attention, "_call", torch_impls.Call(fail, lambda result: result))
+        with pytest.raises(expected, match=said):
             attention()
 
 
-def test_math_predicts_its_score_matrix() -> None:
-    # S and P in float32: 2 · 4 · 2 heads · 1000 · 1000 = 16 MB; flash needs none of it.
-    shape = AttentionShape(1, 2, 2, 1000, 1000, 64)
-    assert torch_bytes(Case("torch-math", shape)) > 16_000_000
-    assert torch_bytes(Case("torch-flash", shape)) < 4_000_000
+def test_a_result_is_poisoned_before_its_memory_is_given_away() -> None:
+    case = Case("torch-flash-blocked", AttentionShape(1, 2, 2, 5, 5, 8), "fp32")
+    attention = TorchAttention(case, make_inputs(case))
+    result = attention()
+    attention.poison(result)
+    assert all(part.isnan().all() for part in result)
+    again = attention()
+    assert not any(part.isnan().any() for part in again)
+
+
+def test_an_infinite_lse_is_that_of_a_query_that_sees_nothing() -> None:
+    case = Case("torch-math", AttentionShape(1, 1, 1, 2, 2, 8), "fp32")
+    attention = TorchAttention(case, make_inputs(case))
+    o, lse = torch.zeros(1, 1, 2, 8), torch.tensor([[[torch.inf, 1.0]]])
+    attention._call = torch_impls.Call(lambda: None, lambda result: (o, lse))
+    assert attention.to_numpy(None)[1].tolist() == [[[-np.inf, 1.0]]]  # type: ignore[union-attr]
+
+
+def test_a_run_asks_the_same_table_as_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case that was planned for another GPU than the one that it meets is refused before anything is copied there."""
+    monkeypatch.setattr(torch_impls.torch.cuda, "get_device_capability", lambda device: (7, 5))
+    case = Case("torch-flash", AttentionShape(1, 1, 1, 4, 4, 64))
+    with pytest.raises(Unsupported, match=r"torch-flash needs compute capability 8.0 or higher; this GPU has 7.5"):
+        TorchAttention(case, make_inputs(case), "cuda:0")
+
+
+class OnAGpu(torch.Tensor):
+    """A CPU tensor that says it lies on a GPU, to see which operator is called."""
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return torch.device("cuda:0")
+
+
+@pytest.mark.parametrize(("seq_q", "seq_kv", "hidden"), [(5, 5, True), (5, 9, True), (9, 5, True), (1, 5, False)])
+def test_flash_on_a_gpu_calls_the_operator_that_aligns_bottom_right(
+    seq_q: int, seq_kv: int, hidden: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SDPA refuses its causal flag for other than square masks; the operator behind it aligns it bottom-right."""
+    calls = []
+
+    def operator(q: Any, k: Any, v: Any, dropout_p: float, is_causal: bool, return_debug_mask: bool) -> Any:
+        calls.append((dropout_p, is_causal, return_debug_mask))
+        return "o", torch.zeros(1, 2, 16), None
+
+    monkeypatch.setattr(torch_impls.torch.ops, "aten", SimpleNamespace(_scaled_dot_product_flash_attention=operator))
+    case = Case("torch-flash", AttentionShape(1, 2, 1, seq_q, seq_kv, 16, True))
+    q, k, v = (torch.zeros(1, h, n, 16).as_subclass(OnAGpu) for h, n in ((2, seq_q), (1, seq_kv), (1, seq_kv)))
+    call = torch_impls.flash(case, q, k, v)
+    o, lse = call.finish(call.run())
+    assert calls == [(0.0, hidden, False)]
+    assert o == "o" and lse is not None and lse.shape == (1, 2, seq_q)
+
+
+def test_the_flash_operator_has_the_signature_that_is_called() -> None:
+    """The installed PyTorch's own schema: O and LSE first, and no argument without a default beyond those given."""
+    schema = torch.ops.aten._scaled_dot_product_flash_attention.default._schema
+    assert [a.name for a in schema.arguments[:6]] == [
+        "query", "key", "value", "dropout_p", "is_causal", "return_debug_mask",
+    ]  # fmt: skip
+    assert all(argument.has_default_value() for argument in schema.arguments[6:])
+    assert [returned.name for returned in schema.returns[:2]] == ["output", "logsumexp"]
+
+
+@pytest.mark.parametrize("impl", ["torch-efficient", "torch-cudnn"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_gpu_backends_of_sdpa_are_forced_and_square_masks_are_a_flag(
+    impl: str, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run by the math backend in place of one that needs a GPU: the arguments must mean the same."""
+    forced: list[Any] = []
+
+    @contextmanager
+    def kernel(backend: Any) -> Iterator[None]:
+        forced.append(backend)
+        yield
+
+    monkeypatch.setattr(torch_impls, "sdpa_kernel", kernel)
+    case = Case(impl, AttentionShape(1, 4, 2, 20, 20, 16, causal), "fp32")
+    inputs = make_inputs(case)
+    attention = TorchAttention(case, inputs)
+    o, lse = attention.to_numpy(attention())
+    names = {"torch-efficient": "EFFICIENT_ATTENTION", "torch-cudnn": "CUDNN_ATTENTION"}
+    assert forced == [getattr(torch_impls.SDPBackend, names[impl])] and lse is None
+    assert verify(case, o, lse, inputs).passed
+
+
+def test_efficient_takes_a_bottom_right_mask_without_a_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(torch_impls, "scaled_dot_product_attention", lambda q, k, v, **options: given.update(options))
+    case = Case("torch-efficient", AttentionShape(1, 1, 1, 4, 9, 16, True), "fp32")
+    TorchAttention(case, make_inputs(case))()
+    mask = given.pop("attn_mask")
+    assert (mask.variant.name, mask.seq_len_q, mask.seq_len_kv) == ("LOWER_RIGHT", 4, 9)
+    assert given == {"enable_gqa": False}
 
 
 # ---------------------------------------------------------------------------------------- the blocked module

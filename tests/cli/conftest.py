@@ -95,7 +95,8 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
         monkeypatch.setattr(backends, "resolve_device", resolve)
         monkeypatch.setattr(backends, "why_not", lambda name: None)
-        monkeypatch.setattr(backends, "open_backend", lambda name, **options: by_name[name])
+        for opener in ("open_backend", "open_apart"):
+            monkeypatch.setattr(backends, opener, lambda name, **options: by_name[name])
 
     return install
 

@@ -22,6 +22,10 @@ CASES = [
     ("sweep --gpu a100-sxm-8", "'a100-sxm-8'", "'a100-sxm-80'"),
     ("sweep --impl flahs2", "'flahs2'", "'flash2'"),
     ("sweep --impl flash2,", "--impl", ""),
+    # What a kernel does not do is no option that is taken and forgotten.
+    ("sweep --dropout 0.1", "'--dropout'", "--help"),
+    ("sweep --window 128", "'--window'", "--help"),
+    ("sweep --config dropout.toml", "'dropout'", ""),
     ("sweep --dtype fp61", "'fp61'", "'fp16'"),
     ("sweep --layout bhsq", "'bhsq'", "'bhsd'"),
     ("sweep --causal bth", "'bth'", "'both'"),
@@ -76,6 +80,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "broken.toml").write_text("seq = [")
     (tmp_path / "unknown.toml").write_text('sek = "1k"')
     (tmp_path / "offside.toml").write_text("head_dim = 0")
+    (tmp_path / "dropout.toml").write_text("dropout = 0.1")
     (tmp_path / "file").write_text("not a folder")
     return tmp_path
 

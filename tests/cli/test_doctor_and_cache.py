@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -32,8 +34,8 @@ def test_doctor_looks_at_everything(cli: Callable, own_cache: Path) -> None:
     ran = cli("doctor", "--format", "json")
     subjects = [finding["subject"] for finding in json.loads(ran.out)]
     assert subjects == [
-        "Python", "CPU", "emulator", "NVRTC", "shipped PTX", "driver", "CuPy", "GPU", "ncu", "torch", "terminal",
-        "cache",
+        "Python", "CPU", "emulator", "NVRTC", "shipped PTX", "driver", "CuPy", "GPU", "NVML", "peaks", "ncu", "torch",
+        "libraries", "terminal", "cache",
     ]  # fmt: skip
     assert ran.code == 0, ran.out
 
@@ -92,11 +94,22 @@ def test_no_nvrtc_and_no_packages_are_ordinary(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(nvrtc, "load", absent)
     monkeypatch.setattr(probes, "_version", lambda package: None)
-    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr("fa_bench.measure.ncu.find", lambda: None)
     for probe in (probes.nvrtc, probes.emulator, probes.cupy, probes.torch, probes.ncu):
         finding = probe()
         assert finding.state == "missing"
         assert finding.advice
+
+
+def test_an_ncu_that_may_not_read_counters_is_told_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fa_bench.measure.ncu import Probe
+
+    for admin_only, advised in ((True, True), (False, False), (None, False)):
+        found = Probe("/opt/ncu", "2024.3.2.0", admin_only, privileged=False)
+        monkeypatch.setattr("fa_bench.measure.ncu.probe", lambda found=found: found)
+        finding = probes.ncu()
+        assert finding.state == "ok" and finding.detail.startswith("2024.3.2.0 (/opt/ncu); ")
+        assert ("NVreg_RestrictProfilingToAdminUsers=0" in finding.advice) is advised
 
 
 class FakeNvml:
@@ -131,6 +144,71 @@ def test_a_driver_asks_for_the_cuda_packages_of_its_major(monkeypatch: pytest.Mo
     assert found.advice == "NVRTC is newer than the driver: pip install 'fa-bench[cuda12]'"
     monkeypatch.setattr(nvrtc, "unavailable", lambda major=None: None)
     assert probes.driver().advice == ""
+
+
+class BrokenNvml:
+    """A driver that fails; ``Nvml`` is asked why, and whether it is one that an ordinary machine has."""
+
+    def __init__(self, name: str) -> None:
+        from fa_bench.measure.nvml import Nvml
+
+        error = type(name, (Exception,), {})
+
+        def init() -> None:
+            raise error
+
+        self.nvml = Nvml(SimpleNamespace(NVMLError=Exception, nvmlInit=init))
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "said"),
+    [
+        ("NVMLError_LibraryNotFound", "missing", "not on this machine"),
+        ("NVMLError_DriverNotLoaded", "missing", "not loaded"),
+        ("NVMLError_LibRmVersionMismatch", "broken", "different versions"),
+        ("NVMLError_FunctionNotFound", "broken", "too old"),
+        ("NVMLError_NoPermission", "broken", "may not talk"),
+        ("NVMLError_Unknown", "broken", "does not start"),
+    ],
+)
+def test_doctor_says_why_nvml_does_not_start(
+    error: str, state: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fa_bench.measure import nvml
+
+    fake = BrokenNvml(error).nvml
+    monkeypatch.setattr(nvml, "Nvml", lambda: fake)
+    found = probes.driver()
+    assert found.state == state and said in found.detail and found.advice
+
+
+def test_doctor_says_which_figures_of_nvml_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fa_bench import backends
+    from fa_bench.backends import cuda_device
+    from fa_bench.measure import nvml
+
+    assert probes.board().state == ("missing" if backends.why_not("cuda") else "ok")
+    devices = {"GPU-a": {"power": "not supported"}, "GPU-b": {}, "GPU-c": None}
+
+    def card(cupy: object, ordinal: int) -> SimpleNamespace:
+        return SimpleNamespace(name=f"card {ordinal}", uuid=list(devices)[ordinal], pci_bus_id="")
+
+    def device(uuid: str, bus: str) -> SimpleNamespace | None:
+        missing = devices[uuid]
+        if missing is None:
+            return None
+        nothing: Callable[[], None] = lambda: None  # noqa: E731
+        return SimpleNamespace(read=nothing, energy_mj=nothing, missing=lambda: missing, memory_source="f")
+
+    runtime = SimpleNamespace(getDeviceCount=lambda: 3)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))  # type: ignore[arg-type]
+    monkeypatch.setattr(backends, "why_not", lambda name: None)
+    monkeypatch.setattr(cuda_device, "CudaDevice", card)
+    fake = SimpleNamespace(device=device, unavailable=lambda: None, close=lambda: None)
+    monkeypatch.setattr(nvml, "Nvml", lambda: fake)
+    found = probes.board()
+    assert found.detail == "card 0: memory by f, card 1: memory by f, card 2: not found by UUID or PCI bus id"
+    assert found.advice == "Empty columns: power: not supported."
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,11 @@ EXAMPLES = re.findall(r"^\$ fa-bench (.*)$", DOCS, flags=re.MULTILINE)
 #: They compile kernels, which takes NVRTC and a second or two each.
 #: The examples of profile and diff run with those of docs/profile.md.
 #: trace runs in test_trace.py, validate in test_validate.py, compare and baseline with docs/compare.md,
-#: mutate in test_mutate.py, report in test_report.py.
-COMPILING = ("kernels", "doctor", "profile", "diff", "trace", "validate", "compare", "baseline", "report", "mutate")
+#: mutate in test_mutate.py, report in test_report.py, tune in test_tune.py.
+COMPILING = (
+    *("kernels", "doctor", "profile", "diff", "trace", "validate", "compare", "baseline", "report", "mutate"),
+    "tune",
+)
 
 GROUP: Any = get_command(app)
 COMMANDS: dict[str, Any] = GROUP.commands
@@ -34,7 +37,7 @@ def section(command: str) -> str:
 def test_the_commands() -> None:
     assert set(COMMANDS) == {
         *("sweep", "io-model", "check", "profile", "diff", "trace", "validate", "gpus", "kernels", "doctor", "cache"),
-        *("compare", "baseline", "report", "mutate"),
+        *("compare", "baseline", "report", "mutate", "tune"),
     }
 
 
@@ -50,7 +53,7 @@ def test_every_command_has_help_and_a_section(name: str, cli: Callable) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_has_help_and_is_documented(name: str) -> None:
     common = "".join(re.split(r"^## ", DOCS, flags=re.MULTILINE)[:3])  # the title, common ground, the axes
-    words = re.findall(r"--[a-z-]+", section(name) + common)
+    words = re.findall(r"--[a-z][a-z0-9-]*", section(name) + common)
     for parameter in COMMANDS[name].params:
         if parameter.param_type_name == "argument":
             continue
@@ -63,7 +66,7 @@ def test_every_option_has_help_and_is_documented(name: str) -> None:
 def test_every_option_in_the_documentation_exists() -> None:
     known = {option for command in COMMANDS.values() for p in command.params for option in (*p.opts, *p.secondary_opts)}
     known |= {"--version", "--help", "--no-causal"}
-    assert set(re.findall(r"--[a-z][a-z-]*", DOCS)) <= known
+    assert set(re.findall(r"--[a-z][a-z0-9-]*", DOCS)) <= known
 
 
 def test_axes_and_presets_are_documented() -> None:

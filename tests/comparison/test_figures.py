@@ -13,7 +13,7 @@ MI = 2**20
 def test_every_byte_column_is_compared() -> None:
     # Each on its own: a change of the one column is found, whichever it is.
     columns = [column for pair in columns_of_bytes().values() for column in pair.values()]
-    assert len(columns) == 18  # three levels, three sources, two directions
+    assert len(columns) == 20  # three levels, three sources, two directions; and local memory by hardware counters
     others = {c for c in RECORDS.columns if "_bytes_" in c} - set(columns)
     assert all(c.startswith(("l2_dirty", "dram_")) and c.endswith(("_emulated", "_low", "_high")) for c in others)
     for column in columns:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fa_bench.measure.nvml import REASONS, Nvml, Reading, Sampler, summarize_readings
+from fa_bench.measure.nvml import REASONS, Nvml, NvmlDevice, Reading, Sampler, summarize_readings
 
 
 class NVMLError(Exception):
@@ -19,18 +20,36 @@ def error(name: str) -> type[NVMLError]:
 
 
 class FakeDriver:
-    """Answers like pynvml; names in ``broken`` raise Not Supported."""
+    """Answers like pynvml, with figures of no real card; names in ``broken`` raise Not Supported.
+
+    The older memory structure has 912 bytes of the driver's own among those in use. ``processes`` are (pid, bytes).
+    """
 
     NVMLError = NVMLError
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+    nvmlMemory_v2 = 2  # noqa: N815
 
-    def __init__(self, broken: set[str] | None = None, init: type[NVMLError] | None = None, reasons: int = 0) -> None:
+    def __init__(
+        self,
+        broken: set[str] | None = None,
+        init: type[NVMLError] | None = None,
+        reasons: int = 0,
+        processes: tuple[tuple[int, int | None], ...] = (),
+        mig: bool = False,
+        error: str = "NVMLError_NotSupported",
+    ) -> None:
         self.broken, self.init, self.reasons, self.calls = broken or set(), init, reasons, []
+        self.processes, self.mig, self.error = processes, mig, error
+        self.power_mw = 250_500
+
+    def _memory(self, handle: str, version: int = 0) -> Any:
+        self.calls.append(f"memory v{version or 1}")
+        return SimpleNamespace(used=3_000_000 + (0 if version else 912), total=9, free=6)
 
     def _answer(self, name: str, value: Any) -> Any:
         self.calls.append(name)
         if name in self.broken:
-            raise error("NVMLError_NotSupported")("Not Supported")
+            raise error(self.error)("Not Supported")
         return value
 
     def nvmlInit(self) -> None:  # noqa: N802
@@ -39,15 +58,20 @@ class FakeDriver:
             raise self.init("no")
 
     def __getattr__(self, name: str) -> Any:
-        handles = {"GPU-b": "card b"}
+        handles = {"GPU-a": "card a", "GPU-b": "card b", "MIG-x": "instance x of card a"}
         buses = {"0000:01:00.0": "card a", "0000:02:00.0": "card b"}
         answers: dict[str, Any] = {
             "nvmlShutdown": lambda: None,
             "nvmlSystemGetDriverVersion": lambda: b"570.1",
             "nvmlDeviceGetHandleByUUID": lambda uuid: handles.get(uuid) or self._missing(),
             "nvmlDeviceGetHandleByPciBusId": lambda bus: buses.get(bus) or self._missing(),
-            "nvmlDeviceGetMemoryInfo": lambda h: SimpleNamespace(used=3_000_000, total=9, free=6),
-            "nvmlDeviceGetPowerUsage": lambda h: 250_500,
+            "nvmlDeviceGetMemoryInfo": self._memory,
+            "nvmlDeviceGetComputeRunningProcesses": lambda h: [
+                SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in self.processes
+            ],
+            "nvmlDeviceIsMigDeviceHandle": lambda h: h.startswith("instance"),
+            "nvmlDeviceGetMigMode": lambda h: [int(self.mig), int(self.mig)],
+            "nvmlDeviceGetPowerUsage": lambda h: self.power_mw,
             "nvmlDeviceGetClockInfo": lambda h, kind: {1: 1410, 2: 1593}[kind],
             "nvmlDeviceGetTemperature": lambda h, kind: 61,
             "nvmlDeviceGetCurrentClocksEventReasons": lambda h: self.reasons,
@@ -98,15 +122,54 @@ def test_this_machine_has_a_sentence_or_a_driver() -> None:
     assert reason is None or reason.endswith(".")
 
 
-def test_devices_go_by_uuid_then_by_bus_never_by_index() -> None:
-    # CUDA_VISIBLE_DEVICES may make CUDA's device 0 the machine's card b.
+def made(driver: FakeDriver, uuid: str | None = "GPU-b", bus: str | None = None) -> NvmlDevice:
+    device = Nvml(driver).device(uuid, bus)
+    assert device is not None
+    return device
+
+
+#: The machine: NVML's index -> UUID and PCI bus id. CUDA_VISIBLE_DEVICES picks from them and puts them in its order.
+CARDS = (("GPU-a", "0000:01:00.0"), ("GPU-b", "0000:02:00.0"))
+
+
+def cuda_devices(visible: str | None) -> list[tuple[str, str]]:
+    """What CUDA shows, device 0 first: by number, by UUID, an instance of a card, or nothing."""
+    if visible is None:
+        return list(CARDS)
+    by_name = {uuid: (uuid, bus) for uuid, bus in CARDS} | {"MIG-x": ("GPU-x", CARDS[0][1])}
+    return [CARDS[int(name)] if name.isdecimal() else by_name[name] for name in visible.split(",") if name]
+
+
+@pytest.mark.parametrize(
+    ("visible", "cards"),
+    [
+        (None, ["card a", "card b"]),
+        ("1", ["card b"]),
+        ("1,0", ["card b", "card a"]),
+        ("GPU-b", ["card b"]),
+        ("MIG-x", ["instance x of card a"]),  # CUDA gives its UUID without saying that it is an instance's
+        ("", []),
+    ],
+)
+def test_devices_go_by_uuid_whatever_is_visible_to_cuda(visible: str | None, cards: list[str]) -> None:
     driver = FakeDriver()
-    nvml = Nvml(driver)
-    assert nvml.device("GPU-b", "0000:01:00.0")._handle == "card b"  # type: ignore[union-attr]
-    assert nvml.device("MIG-x", "0000:01:00.0")._handle == "card a"  # type: ignore[union-attr]
-    assert nvml.device(None, "0000:02:00.0")._handle == "card b"  # type: ignore[union-attr]
-    assert nvml.device(None, None) is None
+    devices = cuda_devices(visible)
+    assert [made(driver, uuid, bus)._handle for uuid, bus in devices] == cards
     assert "nvmlDeviceGetHandleByIndex" not in driver.calls
+
+
+def test_devices_go_by_bus_where_the_uuid_is_not_known() -> None:
+    nvml = Nvml(FakeDriver())
+    assert nvml.device("GPU-z", "0000:01:00.0")._handle == "card a"  # type: ignore[union-attr]
+    assert nvml.device(None, "0000:02:00.0")._handle == "card b"  # type: ignore[union-attr]
+    assert nvml.device("GPU-z", "0000:09:00.0") is None
+    assert nvml.device(None, None) is None
+
+
+@pytest.mark.parametrize(("name", "broken"), [(name, i > 1) for i, name in enumerate(REASONS)])
+def test_a_driver_that_fails_is_told_from_one_that_is_not_here(name: str, broken: bool) -> None:
+    assert Nvml(FakeDriver(init=error(name))).broken() is broken
+    assert not Nvml(FakeDriver()).broken()
 
 
 def test_a_reading() -> None:
@@ -126,16 +189,136 @@ ASKED = {
 
 @pytest.mark.parametrize(("call", "field"), ASKED.items())
 def test_one_unsupported_call_leaves_the_rest(call: str, field: str) -> None:
-    device = Nvml(FakeDriver(broken={call})).device("GPU-b", None)
-    assert device is not None
+    device = made(FakeDriver(broken={call}))
     reading = device.read()
     assert [name for name in ASKED.values() if getattr(reading, name) is None] == [field]
+    (reason,) = device.missing().values()
+    assert reason.startswith("not supported")
+
+
+def test_a_call_that_neither_driver_nor_binding_knows_has_its_reason() -> None:
+    driver = FakeDriver(broken={"nvmlDeviceGetPowerUsage"}, error="NVMLError_FunctionNotFound")
+    device = made(driver)
+    assert device.read().power_w is None and device.missing() == {"power": "not known to this driver"}
+    driver.nvmlDeviceGetPowerUsage = None  # type: ignore[method-assign]
+    device = made(driver)
+    assert device.read().power_w is None and device.missing() == {"power": "not known to this NVML binding"}
+
+
+def test_a_true_zero_stays_zero_and_what_is_not_available_is_none() -> None:
+    driver = FakeDriver()
+    driver.power_mw = 0
+    assert made(driver).read().power_w == 0.0
+    driver.broken = {"nvmlDeviceGetPowerUsage"}
+    assert made(driver).read().power_w is None
+    # Two readings of the same memory: the case took nothing that NVML sees, which is known.
+    same = [Reading(800, None, None, None, None)] * 2
+    assert summarize_readings(same, baseline_bytes=800, throttled=False).mem_peak_bytes == 0
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+US = os.getpid()
+
+
+def test_memory_leaves_out_what_the_driver_reserves_where_nvml_can() -> None:
+    device = made(FakeDriver())
+    assert device.memory_source == ""
+    assert device.read().mem_used_bytes == 3_000_000
+    assert device.memory_source == "nvmlDeviceGetMemoryInfo_v2"
+
+
+def test_an_older_binding_gives_the_older_structure_and_says_so() -> None:
+    driver = FakeDriver()
+    driver.nvmlMemory_v2 = None  # type: ignore[assignment]
+    device = made(driver)
+    assert device.read().mem_used_bytes == 3_000_912
+    assert device.memory_source == "nvmlDeviceGetMemoryInfo"
+
+
+NO_MEMORY = {"nvmlDeviceGetMemoryInfo"}
+
+
+def test_unified_memory_falls_back_to_that_of_the_process() -> None:
+    driver = FakeDriver(broken=NO_MEMORY, processes=((US + 1, 7), (US, 4_000)))
+    device = made(driver)
+    assert device.read() == Reading(4_000, 250.5, 1410, 1593, 61)
+    assert device.memory_source == "nvmlDeviceGetComputeRunningProcesses" and device.missing() == {}
+
+
+@pytest.mark.parametrize(
+    ("processes", "reason"),
+    [
+        (((US, None),), "no figure for this process"),  # Windows and WSL
+        (((US, 0),), "no figure for this process"),
+        (((US, 2**64 - 1),), "no figure for this process"),  # NVML_VALUE_NOT_AVAILABLE
+        (((US + 1, 5_000),), "this process is not listed"),  # a container has process ids of its own
+        ((), "this process is not listed"),
+    ],
+)
+def test_no_memory_of_the_process_is_not_zero_bytes(processes: tuple[tuple[int, int | None], ...], reason: str) -> None:
+    device = made(FakeDriver(broken=NO_MEMORY, processes=processes))
+    assert device.read().mem_used_bytes is None
+    assert device.memory_source == "" and device.missing() == {"memory": f"not supported, {reason}"}
+
+
+def test_a_lost_gpu_is_not_one_with_unified_memory() -> None:
+    driver = FakeDriver(broken=NO_MEMORY, processes=((US, 4_000),), error="NVMLError_GpuIsLost")
+    device = made(driver)
+    assert device.read().mem_used_bytes is None
+    assert "nvmlDeviceGetComputeRunningProcesses" not in driver.calls
+    assert device.missing() == {"memory": "the GPU is lost"}
+
+
+def test_the_source_of_memory_never_changes_between_two_readings() -> None:
+    driver = FakeDriver(processes=((US, 4_000),))
+    device = made(driver)
+    device.read()
+    driver.broken = NO_MEMORY
+    assert device.read().mem_used_bytes is None  # 4,000 minus 3,000,000 would be the difference of two instruments
+    assert device.memory_source == "nvmlDeviceGetMemoryInfo_v2"
+
+
+def test_the_card_of_a_mig_instance_does_not_answer_for_it() -> None:
+    # Reached by its bus id, the card has the memory, the power and the energy of all instances.
+    device = made(FakeDriver(mig=True), None, "0000:01:00.0")
+    assert device.read() == Reading(None, None, 1410, 1593, 61)
+    assert device.energy_mj() is None
+    assert set(device.missing()) == {"memory", "power", "energy"}
+    assert all("all MIG instances" in reason for reason in device.missing().values())
+    instance = made(FakeDriver(mig=True), "MIG-x", "0000:01:00.0")
+    assert instance.read().mem_used_bytes == 3_000_000
+
+
+def test_a_peak_between_two_looks_is_missed_and_the_interval_says_how_long_it_may_have_been() -> None:
+    # 1 GiB from 101 ms to 102 ms; looks at 0, 100 and 200 ms.
+    looks = iter([(0.0, 10), (0.1, 10), (0.2, 10)])
+    now = [0.0]
+
+    def read() -> Reading:
+        now[0], used = next(looks)
+        return Reading(used, None, None, None, None)
+
+    sampler = Sampler(read, clock=lambda: now[0])
+    assert sampler.longest_gap_ms is None
+    for _ in range(3):
+        sampler.sample()
+    assert summarize_readings(sampler.readings, baseline_bytes=10, throttled=False).mem_peak_bytes == 0
+    assert sampler.longest_gap_ms == pytest.approx(100.0)
 
 
 def test_the_older_name_of_the_throttle_reasons_is_tried() -> None:
     driver = FakeDriver(broken={"nvmlDeviceGetCurrentClocksEventReasons"}, reasons=0x8)
-    device = Nvml(driver).device("GPU-b", None)
-    assert device is not None and device.read().throttle == ("hw_slowdown",)
+    device = made(driver)
+    assert device.read().throttle == ("hw_slowdown",) and device.missing() == {}
+    driver.broken.add("nvmlDeviceGetCurrentClocksThrottleReasons")
+    assert device.read().throttle is None and device.missing() == {"throttling": "not supported"}
+
+
+def test_nobody_is_not_throttled_where_nvml_does_not_say() -> None:
+    silent = [Reading(None, None, 1400, None, None, None)]
+    assert summarize_readings(silent, None, throttled=False).throttled is None
+    assert summarize_readings([*silent, Reading(None, None, 1400, None, None)], None, False).throttled is False
 
 
 def test_readings_become_peaks_and_medians() -> None:
@@ -146,7 +329,7 @@ def test_readings_become_peaks_and_medians() -> None:
     ]
     clean = summarize_readings(readings, baseline_bytes=800, throttled=False)
     assert clean.mem_peak_bytes == 4200 and clean.power_w == 200.0 and clean.sm_clock_mhz == 1300
-    assert clean.mem_clock_mhz is None and clean.temperature_c == 70
+    assert clean.mem_clock_mhz is None and clean.temperature_c == 70 and clean.sm_clock_min_mhz == 1200
     assert clean.throttle_reasons == ""  # the samples taken while throttled were dropped
     assert summarize_readings(readings, 800, throttled=True).throttle_reasons == "sw_power_cap"
     assert summarize_readings(readings, None, throttled=False).mem_peak_bytes is None

@@ -373,6 +373,13 @@ def test_what_a_failed_row_counted_is_no_bar() -> None:
     assert [dict(bar.nbytes) for bar in found.breakdowns[0].bars] == [{"model": 64}]
 
 
+def test_what_hardware_counted_of_all_tensors_is_no_bar_of_one() -> None:
+    lines = (moved("Q", "read", 64), moved("all", "read", 64, source="measured"))
+    found = tensors(panels([Row(counted(1024, 100), "", lines)])[0])
+    assert found is not None
+    assert [(bar.tensor, dict(bar.nbytes)) for bar in found.breakdowns[0].bars] == [("Q", {"model": 64})]
+
+
 def test_any_name_can_stand_in_a_chart() -> None:
     """A kernel of the user's is named after its file."""
     rows = [

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from fa_bench.algorithms.base import TensorBytes, Work
-from fa_bench.backends.base import Counts, Resources, RunResult, Samples, Verification
+from fa_bench.backends.base import Counts, Outcome, Resources, RunResult, Samples, Verification
 from fa_bench.cases import Case, Tile
 from fa_bench.model import gpus
 from fa_bench.model.gpu import Gpu
@@ -99,6 +100,26 @@ class FakeBackend:
         pass
 
 
+class FakeTurns(FakeBackend):
+    """Takes turns: ``together`` lists the cases that ran together, by their implementations and lengths."""
+
+    def __init__(
+        self, name: str = "host", impls: Sequence[str] = ("numpy", "flash1", "flash2"), **options: Any
+    ) -> None:
+        super().__init__(name, impls, **options)
+        self.together: list[tuple[Case, ...]] = []
+
+    def run_together(self, cases: Sequence[Case], gpu: Gpu) -> Sequence[Outcome]:
+        self.together.append(tuple(cases))
+        outcomes: list[Outcome] = []
+        for case in cases:
+            try:
+                outcomes.append(self.run(case, gpu))
+            except Exception as error:
+                outcomes.append(error)
+        return outcomes
+
+
 def good_result(backend: str, case: Case) -> RunResult:
     verification = Verification(max_abs_err=1e-4, rel_err=2e-4, bound=1e-3, reference="fp64 full", passed=True)
     if backend == "emulator":
@@ -144,7 +165,10 @@ def fake_plan(request: SweepRequest = REQUEST, backends: Sequence[FakeBackend] |
 
 def manifest(backends: Sequence[FakeBackend] | None = None, **identity: object) -> Manifest:
     devices = {backend.name: backend.device for backend in backends or fake_backends()}
-    fields = {"tool_version": "0.1.0", "nvrtc_version": "13.0", "gpu": GPU.slug, "devices": devices} | identity
+    settings = {"--counters": "global", "--check": "no", "--l2": "cold", "--timer": "events"}
+    fields = {
+        "tool_version": "0.1.0", "nvrtc_version": "13.0", "gpu": GPU.slug, "devices": devices, "settings": settings,
+    } | identity  # fmt: skip
     return Manifest(
         run_id="20250102-030405-ab12",
         created=EPOCH.isoformat(),
@@ -168,7 +192,7 @@ def run(
     """Plan, open the folder and run, with time standing still."""
     backends = backends or fake_backends()
     planned = fake_plan(request, backends)
-    with open_journal(folder, manifest(backends), planned_keys(planned), resume=resume) as journal:
+    with open_journal(folder, manifest(backends), planned_keys(planned, backends), resume=resume) as journal:
         return run_with(planned, backends, journal, observer)
 
 

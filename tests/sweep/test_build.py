@@ -52,8 +52,19 @@ def test_any_positive_times_make_a_valid_row(times_ms: list[float]) -> None:
 def test_an_impossible_time_is_no_time(bad: float) -> None:
     record = on_gpu(1.0, bad, 2.0)
     assert record.status == "invalid_timing"
-    assert record.status_reason == f"A time of {bad} ms was sampled."
+    assert record.status_reason is not None and record.status_reason.startswith(f"A time of {bad} ms was sampled: ")
     assert (record.time_ms, record.time_source, record.tflops) == (None, None, None)
+
+
+def test_how_a_time_came_about_stands_in_its_row() -> None:
+    samples = Samples(
+        (1.0, 2.0, 3.0), "cuda-events", "warm", launch_bound=True, drift=-0.25, dropped=7, floor_ms=0.002,
+        fallback="Events instead of a graph: the graph holds 0 kernels, not 1.",
+    )  # fmt: skip
+    record = run_record(site(), CASE, RunResult(samples=samples, verification=GOOD), predict(CASE, GPU))
+    assert (record.time_source, record.l2_state, record.launch_bound) == ("cuda-events", "warm", True)
+    assert (record.time_drift, record.time_dropped, record.launch_floor_ms) == (-0.25, 7, 0.002)
+    assert record.time_fallback == "Events instead of a graph: the graph holds 0 kernels, not 1."
 
 
 def test_no_samples_are_no_time() -> None:
@@ -65,7 +76,31 @@ def test_a_time_above_the_peak_flops_is_no_time() -> None:
     assert on_gpu(1.001, flops=312 * 10**9).status == "ok"
     record = on_gpu(0.999, flops=312 * 10**9)
     assert record.status == "invalid_timing"
-    assert record.status_reason == "999 µs would be 312 TFLOP/s, above the peak of 312 TFLOP/s."
+    assert record.status_reason == (
+        "999 µs would be 312 TFLOP/s, above the peak of 312 TFLOP/s in the data sheet of NVIDIA A100-SXM4-80GB. "
+        "Likely the timed launches did not do all of the work, or the GPU is another one than that."
+    )
+
+
+def test_a_time_above_any_peak_names_the_peak_its_source_and_the_likely_cause() -> None:
+    # 369 % of the peak: milliseconds taken for what they are not. 312e9 FLOPs in 0.271 ms are 1151 TFLOP/s.
+    for record in (
+        on_gpu(0.271, flops=312 * 10**9),
+        on_gpu(0.001, flops=10**6, read_bytes=203_900_000, l2_state="warm"),
+    ):
+        assert record.status == "invalid_timing" and record.status_reason is not None
+        assert "data sheet of NVIDIA A100-SXM4-80GB" in record.status_reason and "Likely" in record.status_reason
+        assert (record.time_ms, record.tflops) == (None, None)
+    assert "beyond the 40 MiB that L2 holds at the 2.04 TB/s" in record.status_reason
+
+
+def test_a_working_set_that_fits_into_l2_says_so() -> None:
+    # An A100 has 40 MiB of L2: 41,943,040 bytes, of which O takes what its case writes.
+    written = predict(CASE, GPU).compulsory_write_bytes
+    assert on_gpu(10.0, read_bytes=41_943_040 - written, l2_state="warm").fits_l2 is True
+    assert on_gpu(10.0, read_bytes=41_943_041 - written).fits_l2 is False
+    host = RunResult(samples=Samples((1.0,), "host-clock"), verification=GOOD)
+    assert run_record(site("host"), CASE, host, predict(CASE, GPU)).fits_l2 is None
 
 
 def test_a_time_above_the_peak_bandwidth_is_no_time() -> None:
@@ -148,11 +183,10 @@ def test_resources_give_the_blocks_per_sm() -> None:
     assert run_record(site("emulator"), CASE, light, predict(CASE, GPU)).blocks_per_sm == 4
 
 
-@pytest.mark.parametrize(
-    ("reasons", "clock", "throttled"), [("", None, None), ("", 1410.0, False), ("sw_power_cap", 1200.0, True)]
-)
-def test_throttling_is_unknown_where_nobody_looked(reasons: str, clock: float | None, throttled: bool | None) -> None:
-    result = RunResult(verification=GOOD, throttle_reasons=reasons, sm_clock_mhz=clock)
+@pytest.mark.parametrize("throttled", [None, False, True])
+def test_throttling_is_unknown_where_nobody_looked(throttled: bool | None) -> None:
+    # A clock that is known says nothing of what holds it down.
+    result = RunResult(verification=GOOD, sm_clock_mhz=1410.0, throttled=throttled)
     assert run_record(site(), CASE, result, predict(CASE, GPU)).throttled is throttled
 
 
@@ -168,3 +202,14 @@ def test_traffic_rows_sum_repeated_launches() -> None:
         TensorTraffic(**common, op="read", bytes=96),  # type: ignore[arg-type]
         TensorTraffic(**common, op="write", bytes=1),  # type: ignore[arg-type]
     ]
+
+
+def test_a_librarys_tile_stands_in_the_row_and_not_in_the_case() -> None:
+    case = replace(CASE, impl="flash-attn-2", tile=None)
+    prediction = replace(predict(case, GPU), library_tile=(128, 64), impl_version="flash-attn 2.8.3")
+    for record in (
+        unrun_record(site(), case, "skipped", "No memory.", prediction),
+        run_record(site(), case, good_result("cuda", case), prediction),
+    ):
+        assert (record.block_m, record.block_n, record.stages, record.num_warps) == (128, 64, None, None)
+        assert (record.case_id, record.impl_version) == (case.case_id, "flash-attn 2.8.3")

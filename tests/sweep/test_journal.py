@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import json
 import os
@@ -17,12 +18,12 @@ from fa_bench.errors import FaBenchError, UsageError
 from fa_bench.measure.environment import environment
 from fa_bench.records import RECORDS, TRAFFIC, Record, Status, TensorTraffic
 from fa_bench.sweep.build import Site, traffic_rows, unrun_record
-from fa_bench.sweep.journal import CaseSamples, Journal, key_of, newest_unfinished, open_journal, read_run
+from fa_bench.sweep.journal import CaseRows, CaseSamples, Journal, key_of, newest_unfinished, open_journal, read_run
 from fa_bench.sweep.manifest import Manifest, describe
 from fa_bench.sweep.runner import planned_keys
 
 CASES = [planned.case for planned in fake_plan().cases if planned.backend == "emulator"]
-KEYS = planned_keys(fake_plan())
+KEYS = planned_keys(fake_plan(), fake_backends())
 
 
 def row(case: Case, status: Status = "skipped") -> Record:
@@ -163,7 +164,7 @@ def test_resuming_redoes_what_failed_and_keeps_what_would_come_out_again(tmp_pat
 
 def test_resuming_a_part_of_a_sweep_keeps_failures_outside_of_it(tmp_path: Path) -> None:
     filled(tmp_path, row(CASES[0], "error"), row(CASES[1], "error"))
-    with Journal.resume(tmp_path, manifest(), {(CASES[0].case_id, "emulator")}) as journal:
+    with Journal.resume(tmp_path, manifest(), [{(CASES[0].case_id, "emulator")}]) as journal:
         assert [record.case_id for record in journal.records] == [CASES[1].case_id]
 
 
@@ -273,6 +274,59 @@ def test_a_kill_inside_a_row_leaves_the_rows_before_it(tmp_path: Path, name: str
     assert {file: contents(folder)[file] for file in order} == {file: after[file] for file in order}
 
 
+def timed(case: Case) -> CaseRows:
+    record = replace(
+        row(case, "error"), status="ok", status_reason=None, max_abs_err=0.1, rel_err=0.1, err_reference="fp64",
+        time_ms=0.2, time_p20_ms=0.1, time_p80_ms=0.3, time_source="host-clock", backend="host",
+    )  # fmt: skip
+    return CaseRows(record, tuple(traffic(case)[:1]), samples(case))
+
+
+def cuts(content: bytes, start: int) -> list[int]:
+    """Sizes that a kill can leave of a file that had ``start`` bytes: every fifth, and those beside each line end."""
+    ends = [place for place in range(start, len(content)) if content[place : place + 1] == b"\n"]
+    near = {end + step for end in ends for step in (0, 1, 2)}
+    return sorted(size for size in {*range(start, len(content), 5), *near} if start <= size < len(content))
+
+
+def test_a_kill_anywhere_in_a_group_resumes_to_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # thousands of them; no power fails here
+    groups = [[timed(case) for case in CASES[:2]], [timed(case) for case in CASES[2:4]]]
+    planned = [frozenset(key_of(rows.record) for rows in group) for group in groups]
+
+    def appended(folder: Path, *groups: list[CaseRows]) -> dict[str, bytes]:
+        with Journal.create(folder, manifest()) as journal:
+            for group in groups:
+                journal.append_together(group)
+        return contents(folder)
+
+    before, after = appended(tmp_path / "before", groups[0]), appended(tmp_path / "after", *groups)
+    order = ["traffic.csv", "samples.jsonl", "records.csv"]
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    for index, name in enumerate(order):
+        for size in cuts(after[name], len(before[name])):
+            # Files are written in this order: those before are whole, those after as they were.
+            (folder / "run.json").write_bytes(after["run.json"])
+            for file in order:
+                (folder / file).write_bytes((after if order.index(file) < index else before)[file])
+            (folder / name).write_bytes(after[name][:size])
+            with Journal.resume(folder, manifest(), planned) as journal:
+                # A whole first row of the group does not stay: it was timed beside the one that is lost.
+                assert journal.records == tuple(rows.record for rows in groups[0])
+                journal.append_together(groups[1])
+            assert {file: (folder / file).read_bytes() for file in order} == {file: after[file] for file in order}
+
+
+def test_a_full_disk_leaves_none_of_a_group(tmp_path: Path) -> None:
+    with Journal.create(tmp_path, manifest()) as journal:
+        before = contents(tmp_path)
+        journal._records._file = FullDisk(journal._records._file)
+        with pytest.raises(FaBenchError, match="No space left on device"):
+            journal.append_together([timed(case) for case in CASES[:2]])
+        assert (contents(tmp_path), journal.records) == (before, ())
+
+
 def test_traffic_without_a_record_is_not_read(tmp_path: Path) -> None:
     filled(tmp_path, row(CASES[0]))
     with (tmp_path / "traffic.csv").open("a") as file:
@@ -284,7 +338,7 @@ def test_a_row_that_cannot_be_read_is_named_and_redone(tmp_path: Path) -> None:
     filled(tmp_path, row(CASES[0]), row(CASES[1]))
     path = tmp_path / "records.csv"
     path.write_text(path.read_text().replace(RECORDS.line(row(CASES[0])), "1,2,3\n"))
-    assert read_run(tmp_path).unread == (f"{path}: row 2: 3 cells where there are 105 columns.",)
+    assert read_run(tmp_path).unread == (f"{path}: row 2: 3 cells where there are {len(RECORDS.columns)} columns.",)
     with Journal.resume(tmp_path, manifest(), KEYS) as journal:
         assert journal.records == (row(CASES[1]),)
 
@@ -296,6 +350,10 @@ def test_a_row_that_cannot_be_read_is_named_and_redone(tmp_path: Path) -> None:
         ({"nvrtc_version": None}, "it was made with NVRTC 13.0, this run has none"),
         ({"gpu": "h100-sxm"}, "it was made with target GPU a100-sxm-80, this run has h100-sxm"),
         ({"devices": {"host": "Other"}}, "it was made with devices emulator: .*, this run has host: Other"),
+        ({"settings": {"--counters": "full"}}, "it was made with --counters global, this run has full"),
+        ({"settings": {"--check": "yes"}}, "it was made with --check no, this run has yes"),
+        ({"settings": {"--l2": "warm"}}, "it was made with --l2 cold, this run has warm"),
+        ({"settings": {"--timer": "graph"}}, "it was made with --timer events, this run has graph"),
     ],
 )
 def test_another_sweep_is_refused_and_left_alone(tmp_path: Path, identity: dict[str, Any], sentence: str) -> None:
@@ -304,6 +362,23 @@ def test_another_sweep_is_refused_and_left_alone(tmp_path: Path, identity: dict[
     with pytest.raises(UsageError, match=f"(?s)holds another sweep: {sentence}"):
         Journal.resume(tmp_path, manifest(**identity), KEYS)
     assert contents(tmp_path) == before
+
+
+def test_another_driver_is_refused(tmp_path: Path) -> None:
+    Journal.create(tmp_path, replace(manifest(), environment={"driver": "575.51"})).close()
+    with pytest.raises(UsageError, match=r"it was made with driver 575\.51, this run has 580\.10"):
+        Journal.resume(tmp_path, replace(manifest(), environment={"driver": "580.10"}), KEYS)
+
+
+def test_what_an_older_run_json_does_not_say_is_no_difference(tmp_path: Path) -> None:
+    filled(tmp_path, row(CASES[0]))
+    path = tmp_path / "run.json"
+    content = json.loads(path.read_text())
+    del content["identity"]["settings"]
+    path.write_text(json.dumps(content))
+    assert Manifest.read(path).identity.settings == {}
+    with Journal.resume(tmp_path, manifest(), KEYS) as journal:
+        assert len(journal.records) == 1
 
 
 @pytest.mark.parametrize("name", ["records.csv", "traffic.csv"])
@@ -315,6 +390,23 @@ def test_other_columns_are_refused_and_left_alone(tmp_path: Path, name: str) -> 
     with pytest.raises(UsageError, match="missing: case_id; unknown: case"):
         Journal.resume(tmp_path, manifest(), KEYS)
     assert contents(tmp_path) == before
+
+
+def test_rows_are_never_appended_below_an_older_header(tmp_path: Path) -> None:
+    filled(tmp_path, row(CASES[0]), row(CASES[1], "error"))
+    path = tmp_path / "records.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = list(csv.reader(file))
+    # As before schema 3: without the column that came last.
+    place = RECORDS.columns.index("roofline_source")
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(cells[:place] + cells[place + 1 :] for cells in lines)
+    assert "roofline_source" not in path.read_text(encoding="utf-8")
+    with Journal.resume(tmp_path, manifest(), KEYS) as journal:
+        journal.append(row(CASES[1]), traffic(CASES[1]), samples(CASES[1]))
+    assert path.read_text(encoding="utf-8").startswith(RECORDS.header)
+    data = read_run(tmp_path)
+    assert (data.unread, data.records) == ((), (row(CASES[0]), row(CASES[1])))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "run_id": "x"}'])

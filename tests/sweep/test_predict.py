@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from fake_sweep import EPOCH, FakeBackend
 
 from fa_bench import algorithms
 from fa_bench.algorithms.base import Op
-from fa_bench.backends.base import Level
+from fa_bench.backends import baselines
+from fa_bench.backends.base import BackendName, Level
 from fa_bench.cases import AttentionShape, Case, Tile
 from fa_bench.model import gpus
+from fa_bench.model.peaks import MeasuredPeaks
+from fa_bench.sweep.build import Site
+from fa_bench.sweep.case import run_case
+from fa_bench.sweep.plan import PlannedCase
 from fa_bench.sweep.predict import predict
 
 GPU = gpus.get("a100-sxm-80")
@@ -48,3 +54,56 @@ def test_flash2_has_bytes_at_two_levels_and_a_roofline() -> None:
 
 def test_a_case_without_a_legal_tile_has_nominal_figures_only() -> None:
     assert predict(Case("flash2", SHAPE), GPU).traffic == {}
+
+
+def test_the_roofline_rests_on_measured_peaks_where_they_are_given_and_says_so() -> None:
+    algorithm = algorithms.get("flash2")
+    case = Case("flash2", SHAPE, tile=algorithm.resolve(Case("flash2", SHAPE), Tile(64, 64)))
+    peaks = MeasuredPeaks(
+        device="a card", identity="x", measured_at="2026-01-02", fp16_tensor_tflops=1.0, fp32_tflops=19.0,
+        read_gbs=1000.0, write_gbs=900.0, copy_gbs=950.0,
+    )  # fmt: skip
+    measured, sheet = predict(case, GPU, peaks), predict(case, GPU)
+    # 4,194,304 FLOPs at 1 TFLOP/s take longer than 49,152 bytes at 1000 GB/s.
+    assert measured.roofline_ms == pytest.approx(4_194_304 / 1e12 * 1e3)
+    assert (measured.roofline_limiter, measured.roofline_source) == ("tensor", "measured")
+    assert (sheet.roofline_source, sheet.roofline_limiter) == ("datasheet", "dram")
+    assert measured.traffic == sheet.traffic and measured.work == sheet.work
+    # No peak of its tensor cores, no roofline, and none of the data sheet's in its place.
+    bf16 = Case("flash2", SHAPE, "bf16", tile=case.tile)
+    assert (predict(bf16, GPU, peaks).roofline_ms, predict(bf16, GPU, peaks).roofline_source) == (None, None)
+
+
+def test_a_library_whose_tile_is_known_has_a_model_and_its_version() -> None:
+    shape = AttentionShape(1, 16, 16, 1024, 1024, 128)
+    prediction = predict(Case("flash-attn-2", shape), GPU)
+    # 128 x 64 on an A100: 8 Q tiles per slice read all of K, 1024 rows of 256 bytes.
+    assert prediction.library_tile == (128, 64)
+    read = {part.tensor: part.bytes for part in prediction.traffic["global"]}["K"]
+    assert read == 16 * 8 * 1024 * 256
+    assert prediction.roofline_ms is not None and prediction.work is not None
+    assert prediction.impl_version == baselines.FLASH_ATTN.version()
+
+
+def test_a_library_whose_tile_is_not_known_has_nominal_figures_and_its_version() -> None:
+    prediction = predict(Case("xformers", SHAPE), GPU)
+    assert (prediction.work, prediction.traffic, prediction.library_tile) == (None, {}, None)
+    assert prediction.impl_version == baselines.XFORMERS.version()
+
+
+def test_on_the_host_the_same_name_stands_for_other_code() -> None:
+    prediction = predict(Case("torch-flash", AttentionShape(1, 16, 16, 1024, 1024, 128)), GPU)
+    host = prediction.without_gpu()
+    assert prediction.traffic and prediction.library_tile == (128, 64)
+    assert (host.work, host.traffic, host.roofline_ms, host.library_tile) == (None, {}, None, None)
+    assert (host.flops_nominal, host.impl_version) == (prediction.flops_nominal, prediction.impl_version)
+
+
+@pytest.mark.parametrize("backend", ["host", "cuda"])
+def test_a_row_of_the_host_has_no_bytes_of_a_gpus_kernel(backend: BackendName) -> None:
+    case = Case("torch-flash", AttentionShape(1, 16, 16, 1024, 1024, 128))
+    planned = PlannedCase(case, backend, "skipped", "Not now.")
+    rows = run_case(planned, FakeBackend(backend, []), Site("run", EPOCH, backend, "a device", GPU), predict)
+    assert bool(rows.traffic) == (backend == "cuda")
+    assert (rows.record.global_read_bytes_model is None, rows.record.block_m is None) == (backend == "host",) * 2
+    assert rows.record.impl_version == baselines.TORCH.version()

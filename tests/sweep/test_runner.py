@@ -222,14 +222,14 @@ def test_the_seconds_of_a_case_are_those_of_the_clock(tmp_path: Path) -> None:
 
     planned, backends = fake_plan(), fake_backends()
     ticks = itertools.count(0.0, 7.0)
-    with open_journal(tmp_path, manifest(), planned_keys(planned)) as journal:
+    with open_journal(tmp_path, manifest(), planned_keys(planned, backends)) as journal:
         run_plan(planned, backends, journal, observer=Timer(), predict=predict, clock=lambda: next(ticks))
     assert seconds_seen == [7.0] * TOTAL
 
 
 def test_a_plan_that_is_done_runs_nothing_more(tmp_path: Path) -> None:
     planned, backends = fake_plan(), fake_backends()
-    with open_journal(tmp_path, manifest(), planned_keys(planned)) as journal:
+    with open_journal(tmp_path, manifest(), planned_keys(planned, backends)) as journal:
         first = run_with(planned, backends, journal)
         again = run_with(planned, backends, journal)
     assert len(backends[0].ran) == 12

@@ -35,7 +35,7 @@ from fa_bench.report.page.svg import (
     whisker,
     width_with,
 )
-from fa_bench.report.page.tiles import Cell, HeatMap
+from fa_bench.report.page.tiles import Blank, Cell, HeatMap
 from fa_bench.units import format_count, format_int, format_si
 
 #: What a source is called beside a figure.
@@ -225,9 +225,10 @@ _SHADES: Final = (0.06, 0.5)
 
 
 def heat_chart(heat: HeatMap) -> str:
-    """Tiles by block_m, downwards, and block_n; the darker the more, and a frame around the least."""
-    rows = sorted({cell.block_m for cell in heat.cells})
-    columns = sorted({cell.block_n for cell in heat.cells})
+    """Tiles by block_m, downwards, and block_n; the darker the more, and a frame around the least, or another."""
+    places: list[Cell | Blank] = [*heat.cells, *heat.blanks]
+    rows = sorted({place.block_m for place in places})
+    columns = sorted({place.block_n for place in places})
     width = (WIDTH - LEFT - 10) / len(columns)
     low, high = (bound(cell.value for cell in heat.cells) for bound in (min, max))
     parts = [text(LEFT - 6, TOP + 12, "block_m", anchor="end"), text(LEFT, TOP - 2, "block_n")]
@@ -236,9 +237,11 @@ def heat_chart(heat: HeatMap) -> str:
     for i, block_m in enumerate(rows):
         parts.append(text(LEFT - 6, _top(i) + _CELL_HEIGHT / 2 + 4, str(block_m), anchor="end"))
     for cell in heat.cells:
-        share = math.log(cell.value / low) / math.log(high / low) if high > low else 0.0
         place = LEFT + columns.index(cell.block_n) * width, _top(rows.index(cell.block_m))
-        parts.append(_cell(heat, cell, place, width, share, cell.value == low < high))
+        framed = cell.value == low < high if heat.framed is None else (cell.block_m, cell.block_n) == heat.framed
+        parts.append(_cell(heat, cell, place, width, _share(cell.value, low, high), framed))
+    for blank in heat.blanks:
+        parts.append(_blank(blank, LEFT + columns.index(blank.block_n) * width, _top(rows.index(blank.block_m)), width))
     return figure(f"{heat.title}, N = {format_int(heat.seq)}", parts, _top(len(rows)) + 6)
 
 
@@ -246,15 +249,43 @@ def _top(row: int) -> float:
     return TOP + 20 + row * _CELL_HEIGHT
 
 
-def _cell(heat: HeatMap, cell: Cell, place: tuple[float, float], width: float, share: float, least: bool) -> str:
+def _share(value: float, low: float, high: float) -> float:
+    """Where a value lies between two others, 0 to 1: by ratio, but by difference where there is a zero.
+
+    Where the most is not even twice the least, the darkest shade is not used: a few percent are no contrast.
+    """
+    if high == low:
+        return 0.0
+    return math.log(value / low) / math.log(max(high / low, 2)) if low > 0 else (value - low) / (high - low)
+
+
+def _blank(blank: Blank, x: float, y: float, width: float) -> str:
+    words = f"{blank.block_m}x{blank.block_n}\n{blank.reason}"
+    return (
+        f'<g class="mark"><title>{escape(words)}</title><rect class="blank" {_box(x, y, width)}/>'
+        + text(x + width / 2, y + _CELL_HEIGHT / 2 + 4, blank.word, anchor="middle")
+        + "</g>"
+    )
+
+
+def _box(x: float, y: float, width: float) -> str:
+    return f'x="{x + 1:.1f}" y="{y + 1:.1f}" width="{width - 2:.1f}" height="{_CELL_HEIGHT - 2}" rx="3"'
+
+
+def heat_words(heat: HeatMap) -> str:
+    """Where the figures of a map are from."""
+    return heat.origin or WORDS[heat.source]
+
+
+def _cell(heat: HeatMap, cell: Cell, place: tuple[float, float], width: float, share: float, framed: bool) -> str:
     x, y = place
     shade = _SHADES[0] + share * (_SHADES[1] - _SHADES[0])
-    words = f"{heat.impl} {cell.tile}\n{WORDS[heat.source]}: {heat.unit.exact(cell.value)}"
-    box = f'x="{x + 1:.1f}" y="{y + 1:.1f}" width="{width - 2:.1f}" height="{_CELL_HEIGHT - 2}" rx="3"'
+    words = f"{heat.impl} {cell.tile}\n{heat_words(heat)}: {heat.unit.exact(cell.value)}"
+    box = _box(x, y, width)
     return (
         f'<g class="mark"><title>{escape(words)}</title>'
         f'<rect class="cell" {box} style="fill-opacity:{shade:.3f}"/>'
-        + (f'<rect class="least" {box}/>' if least else "")
+        + (f'<rect class="least" {box}/>' if framed else "")
         + text(x + width / 2, y + _CELL_HEIGHT / 2 + 4, heat.unit.short(cell.value), anchor="middle", kind="value")
         + "</g>"
     )

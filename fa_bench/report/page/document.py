@@ -100,8 +100,13 @@ def page(runs: Sequence[PageRun]) -> str:
         _rows_html(rows),
         *(_run_html(i, run, len(runs)) for i, run in enumerate(runs)),
     ]
+    return shell(f"fa-bench: {_heading(runs)}", body)
+
+
+def shell(title: str, body: Iterable[str]) -> str:
+    """A page around its content, with style and script inside; ``body`` is markup, ``title`` text."""
     parts = {
-        "__TITLE__": escape(f"fa-bench: {_heading(runs)}"),
+        "__TITLE__": escape(title),
         "__STYLE__": "".join(
             path.read_text(encoding="utf-8") for path in (BASE_STYLE, WEB / "chart.css", WEB / "page.css")
         ),
@@ -155,7 +160,7 @@ def _legend(rows: Sequence[Row], colour: Mapping[str, str], runs: Sequence[PageR
 def _panel_html(panel: Panel, colour: Mapping[str, str]) -> str:
     cards = [
         f'<div class="card"><h3>{escape(figure.title)}</h3><p class="soft">{escape(figure.note)}</p>{figure.svg}'
-        f"<details><summary>The figures</summary>{_table(figure.table)}</details></div>"
+        f"<details><summary>The figures</summary>{table_html(figure.table)}</details></div>"
         for figure in panel_figures(panel, colour)
     ]
     found = roofs(panel)
@@ -272,8 +277,8 @@ def _rows_html(rows: Sequence[Row]) -> str:
     if differing:
         parts.append(f'<ul class="bad">{"".join(f"<li>{escape(sentence)}</li>" for sentence in differing)}</ul>')
     if odd:
-        parts.append(_table(_outcomes(odd)))
-    parts.append(f"<details><summary>All {len(rows)} rows</summary>{_table(_outcomes(rows))}</details>")
+        parts.append(table_html(_outcomes(odd)))
+    parts.append(f"<details><summary>All {len(rows)} rows</summary>{table_html(_outcomes(rows))}</details>")
     return f'<section class="card"><h2>What became of the rows</h2>{"".join(parts)}</section>'
 
 
@@ -309,7 +314,7 @@ def _run_html(index: int, run: PageRun, count: int) -> str:
     pairs = _facts(manifest, run.run.records)
     table = Table("", (Column(""), Column("")), tuple(pairs))
     return (
-        f'<section class="card"><h2>{escape(name)}</h2>{_table(table)}<p>To repeat it:</p>'
+        f'<section class="card"><h2>{escape(name)}</h2>{table_html(table)}<p>To repeat it:</p>'
         f"<pre>{escape(manifest.command)}</pre></section>"
     )
 
@@ -340,7 +345,7 @@ def _facts(manifest: Manifest, records: Iterable[Record]) -> list[tuple[str, str
     return [(name, str(value)) for name, value in facts if value not in (None, "")]
 
 
-def _table(table: Table) -> str:
+def table_html(table: Table) -> str:
     """A table in HTML, without the columns that are empty throughout."""
     keep = [i for i in range(len(table.columns)) if any(row[i] for row in table.rows)]
     columns = [table.columns[i] for i in keep]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
+from fa_bench.algorithms.base import ALL_TENSORS
 from fa_bench.records import Source
 from fa_bench.report.page.figures import BYTES, SOURCES, Panel
 from fa_bench.report.page.svg import TOP, WIDTH, figure, text
@@ -63,8 +64,9 @@ def tensors(panel: Panel) -> Tensors | None:
             continue
         bars: dict[tuple[str, str], dict[Source, int]] = defaultdict(lambda: defaultdict(int))
         for line in row.traffic:
-            # What a failed run counted counts for nothing.
-            if line.level == "global" and (line.source == "model" or row.record.status == "ok"):
+            # What a failed run counted counts for nothing, and hardware counters can't tell tensors apart.
+            told = line.level == "global" and line.tensor != ALL_TENSORS
+            if told and (line.source == "model" or row.record.status == "ok"):
                 bars[(line.tensor, line.op)][line.source] += line.bytes
         if bars:
             found[(row.record.impl, row.run)] = bars

@@ -22,8 +22,22 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
+class Blank:
+    """A place of the map without a figure: a word that stands there, and the reason."""
+
+    block_m: int
+    block_n: int
+    word: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class HeatMap:
-    """Cells of one implementation, run and length by one source; at least two."""
+    """Cells of one implementation, run and length by one source; at least two.
+
+    ``origin`` says where the figures are from if that is not one of the sources; ``framed`` is the place with the frame
+    if that is not the least figure's.
+    """
 
     key: str
     title: str
@@ -32,6 +46,9 @@ class HeatMap:
     source: Source
     unit: Unit
     cells: tuple[Cell, ...]
+    blanks: tuple[Blank, ...] = ()
+    origin: str = ""
+    framed: tuple[int, int] | None = None
 
 
 _Value = Callable[[Record], tuple[float, Source] | None]
