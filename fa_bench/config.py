@@ -22,6 +22,7 @@ from fa_bench.errors import UsageError, nearest
 AXES: Final[tuple[str, ...]] = (
     "seq",
     "head_dim",
+    "seqlens",
     "batch",
     "heads",
     "kv_heads",
@@ -30,7 +31,11 @@ AXES: Final[tuple[str, ...]] = (
     "impl",
     "dtype",
     "causal",
+    "window",
+    "features",
+    "head_dim_v",
     "layout",
+    "direction",
     "block",
     "stages",
 )

@@ -95,13 +95,20 @@ def described(error: Exception) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """A next step for an unknown name: the nearest known one, or all of them where none is near.
 
+    Of names that are near, the first that goes on from it.
+
     Examples
     --------
     >>> nearest("flahs2", ["standard", "flash1", "flash2"])
     "Did you mean 'flash2'?"
+    >>> nearest("flash-attn", ["flash2", "flash-attn-2", "flash-attn-3"])
+    "Did you mean 'flash-attn-2'?"
     """
     import difflib
 
     names = list(known)
-    close = difflib.get_close_matches(name.lower(), names, n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."
+    close = difflib.get_close_matches(name.lower(), names, n=max(1, len(names)))
+    if not close:
+        return f"Known: {', '.join(names)}."
+    longer = (known for known in names if known in close and known.startswith(name.lower()))
+    return f"Did you mean {next(longer, close[0])!r}?"

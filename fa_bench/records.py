@@ -18,8 +18,10 @@ Schema history
     beat the memory's bandwidth), ``sm_clock_min_mhz``. What NVML's figures rest on: ``nvml_mem_source``,
     ``nvml_interval_ms``, ``energy_launches``, ``device_reason`` (why figures are missing). Hardware counters:
     ``counter_status``, ``counter_reason``, ``counter_kernels``, ``counter_mode``, and what registers spill to local
-    memory, ``local_{read,write}_bytes_measured``. ``init`` and ``causal_align`` say
-    what was implied before; ``roofline_source`` whose peaks the roofline rests on.
+    memory, ``local_{read,write}_bytes_measured``. Windows and dropout are filled; ``head_dim_v``, ``softcap``,
+    ``bias``, ``alibi``, ``sinks``. Batches whose sequences differ in length: ``seqlens`` (queries x keys of each; then
+    ``seq_q`` and ``seq_kv`` are the longest). ``init`` and ``causal_align`` say what was implied before;
+    ``roofline_source`` whose peaks the roofline rests on.
 
 Columns are only ever added, at the end of their group, together with a new schema number. So a file of an older schema
 can be read: what it has no column for is not known.
@@ -51,7 +53,9 @@ STATUSES: Final[tuple[Status, ...]] = typing.get_args(Status)
 #: Rows that make a sweep exit with 1. A case that cannot run here (oom, skipped, unsupported) is no failure.
 FAILED_STATUSES: Final[frozenset[Status]] = frozenset({"error", "invalid_timing", "wrong_result"})
 
-_SIZES = frozenset({"schema", "batch", "heads_q", "heads_kv", "seq_q", "seq_kv", "head_dim", "time_samples"})
+_SIZES = frozenset(
+    {"schema", "batch", "heads_q", "heads_kv", "seq_q", "seq_kv", "head_dim", "head_dim_v", "time_samples"}
+)
 _TIMES = frozenset({"time_ms", "time_p20_ms", "time_p80_ms", "launch_floor_ms", "roofline_ms"})
 _SIGNED = frozenset({"temperature_c", "seed", "time_drift"})
 
@@ -97,6 +101,12 @@ class Record:
     seed: int
     init: str | None = None
     causal_align: Literal["bottom-right"] | None = None
+    head_dim_v: int | None = None
+    softcap: float | None = None
+    bias: bool | None = None
+    alibi: bool | None = None
+    sinks: bool | None = None
+    seqlens: str | None = None
     # outcome
     status: Status
     status_reason: str | None = None

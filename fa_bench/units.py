@@ -335,6 +335,17 @@ def format_ratio(ratio: float) -> str:
     return f"{_three_digits(ratio)}×"
 
 
+def format_number(value: float) -> str:
+    """Format a number without a unit with three significant digits.
+
+    Examples
+    --------
+    >>> format_number(7.349), format_number(0.0625), format_number(0)
+    ('7.35', '0.0625', '0')
+    """
+    return _three_digits(value)
+
+
 def format_percent(fraction: float, *, signed: bool = False) -> str:
     """Format a fraction of 1 as percent with one decimal; ``signed`` if it is a deviation.
 

@@ -67,7 +67,7 @@ def draw(rng: random.Random) -> Iterator[tuple[Case, Gpu]]:
         keys = rng.choice((256, 512, 1024)) if not causal and rng.random() < 0.15 else rows
         dim = rng.choice((64, 64, 128))
         shape = AttentionShape(rng.choice((1, 1, 2)), heads, heads // group, rows, keys, dim, causal)
-        case = Case(rng.choice(algorithms.names()), shape, layout=rng.choice(("bhsd", "bshd")))
+        case = Case(rng.choice(algorithms.names("fwd")), shape, layout=rng.choice(("bhsd", "bshd")))
         algorithm = algorithms.get(case.impl)
         tile = Tile(rng.choice((64, 128)), rng.choice((32, 64)))
         try:
@@ -115,7 +115,7 @@ def main() -> None:
     cases = draw(random.Random(options.seed))
     compared = [compare(*next(cases), backend) for _ in range(options.cases)]
     print("| | cases | within 5 % | within 10 % | worst |\n|---|---|---|---|---|")
-    for impl in algorithms.names():
+    for impl in algorithms.names("fwd"):
         mine = [c for c in compared if c.case.impl == impl]
         decided = [c for c in mine if c.more_than_inputs]
         for label, some, registers in (

@@ -12,12 +12,13 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from fa_bench import algorithms, nvrtc, shipped
 from fa_bench.algorithms.base import KernelSpec
-from fa_bench.cases import DTYPES, AttentionShape, Case, DType, Tile
+from fa_bench.cases import DTYPES, AttentionShape, Case, DType, Features, Tile
 from fa_bench.compiler import CompiledKernel, compile_kernel, kernels_dir
 from fa_bench.errors import FaBenchError
 from fa_bench.model import gpus
@@ -38,33 +39,38 @@ NAMED_TILES: Final = (Tile(64, 64), Tile(128, 64))
 
 def cases() -> Iterator[Case]:
     """Every case whose kernels are shipped, its tile resolved."""
-    for impl, dtype, dim, causal in itertools.product(algorithms.names(), DTYPES, (64, 128), (False, True)):
+    for impl, dtype, dim, causal in itertools.product(algorithms.names("fwd"), DTYPES, (64, 128), (False, True)):
         for length in LENGTHS:
             yield from _tiled(impl, dtype, AttentionShape(1, 1, 1, length, length, dim, causal), None)
-    for impl, dtype, dim, causal in itertools.product(algorithms.names(), DTYPES, CHECK_HEAD_DIMS, (False, True)):
+    for impl, dtype, dim, causal in itertools.product(algorithms.names("fwd"), DTYPES, CHECK_HEAD_DIMS, (False, True)):
         for seq_q, seq_kv in CHECK_LENGTHS:
             yield from _tiled(impl, dtype, AttentionShape(1, 8, 2, seq_q, seq_kv, dim, causal), None)
-    for impl, dim, causal, tile in itertools.product(algorithms.names(), (64, 128), (False, True), NAMED_TILES):
+    for impl, dim, causal, tile in itertools.product(algorithms.names("fwd"), (64, 128), (False, True), NAMED_TILES):
         for length in (1024, 2048, 4096):
             yield from _tiled(impl, "fp16", AttentionShape(1, 1, 1, length, length, dim, causal), tile)
+    # README.md's of a window with features, and of backward passes.
+    shape = AttentionShape(1, 1, 1, 1024, 1024, 64, window_left=128, window_right=0)
+    yield from _tiled("flash2", "fp16", shape, None, features=Features(softcap=30.0, alibi=True, dropout_p=0.1))
+    for impl in ("standard", "flash2"):
+        yield from _tiled(impl, "fp16", AttentionShape(1, 1, 1, 512, 512, 64), None, direction="fwd+bwd")
 
 
-def _tiled(impl: str, dtype: DType, shape: AttentionShape, tile: Tile | None) -> Iterator[Case]:
+def _tiled(impl: str, dtype: DType, shape: AttentionShape, tile: Tile | None, **asked: Any) -> Iterator[Case]:
     """The case with its tile, if it has a legal one."""
     algorithm = algorithms.get(impl)
-    case = Case(impl, shape, dtype)
+    case = Case(impl, shape, dtype, **asked)
     try:
         resolved = algorithm.resolve(case, tile or algorithm.auto_tile(case, GPU))
     except FaBenchError:
         return
-    case = Case(impl, shape, dtype, tile=resolved)
+    case = replace(case, tile=resolved)
     if algorithm.unsupported(case, GPU) is None:
         yield case
 
 
 def traced() -> Iterator[KernelSpec]:
     """What ``fa-bench trace`` runs, and what it runs with each ``--bug``, where nothing else is asked for."""
-    for impl, bug in itertools.product(algorithms.names(), (None, *bugs().values())):
+    for impl, bug in itertools.product(algorithms.names("fwd"), (None, *bugs().values())):
         shape = AttentionShape(1, 1, 1, 256, 256, 64, bug is not None and bug.causal)
         case = make_case(impl, shape, "fp16", None, bug, GPU)
         for found in (None, bug):

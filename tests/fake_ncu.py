@@ -128,7 +128,8 @@ def main(arguments: list[str]) -> int:
         return 0
     options, program = parsed(arguments)
     with Path(answer["log"]).open("a") as log:
-        log.write(json.dumps({"options": options, "program": program, "locale": os.environ["LC_ALL"]}) + "\n")
+        run = {"options": options, "program": program, "locale": os.environ["LC_ALL"], "tmp": os.environ["TMPDIR"]}
+        log.write(json.dumps(run) + "\n")
     if answer.get("hang"):
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         Path(answer["hang"]).write_text(str(child.pid))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fa_bench.cases import AttentionShape, Case, Tile
+from fa_bench.cases import DIRECTIONS, AttentionShape, Case, Tile
 from fa_bench.errors import UsageError
 
 SHAPE = AttentionShape(1, 1, 1, 1024, 1024, 64)
@@ -184,3 +184,67 @@ def test_sizes_beyond_any_machine_are_refused() -> None:
             AttentionShape(*shape)
     with pytest.raises(UsageError, match=r"batch · heads_q must be at most 2147483647, not 2147483648"):
         AttentionShape(2**16, 2**15, 1, 1, 1, 64)
+
+
+def test_directions_are_cases_of_their_own_and_others_are_refused() -> None:
+    shape = AttentionShape(1, 1, 1, 16, 16, 8)
+    cases = [Case("flash2", shape, direction=direction) for direction in DIRECTIONS]
+    assert len({case.case_id for case in cases}) == 3
+    assert [(case.forward, case.backward) for case in cases] == [(True, False), (False, True), (True, True)]
+    with pytest.raises(UsageError, match=r"direction must be one of fwd, bwd, fwd\+bwd, not 'both'"):
+        Case("flash2", shape, direction="both")  # type: ignore[arg-type]
+
+
+# --- packed batches --------------------------------------------------------------------------------------------------
+
+
+def test_a_packed_batch_by_hand() -> None:
+    batch = AttentionShape.packed([(2, 5), (0, 3), (4, 4), (3, 0)], 4, 2, 64, causal=True)
+    assert (batch.batch, batch.seq_q, batch.seq_kv, batch.slices) == (4, 4, 5, 16)
+    assert batch.tensor_sizes == (1, 9, 12)
+    assert batch.cu_seqlens == ((0, 2, 2, 6, 9), (0, 5, 8, 12, 12))
+    assert batch.seqlens_text == "2x5 0x3 4x4 3x0"
+    assert batch.named == ("packed batch",)
+    # 4 + 5, nothing, 1 + 2 + 3 + 4, nothing; for each of four heads.
+    assert batch.total_visible_pairs == 4 * (9 + 10)
+    # As the papers count: the square one as half of 4 · 4.
+    assert batch.twice_nominal_pairs == 4 * 2 * (9 + 8)
+    assert batch.sequence(2).visible_pairs == 10
+    assert batch.sequence(3).diagonal == -3
+
+
+@given(st.integers(1, 5), st.integers(1, 9), st.integers(1, 9), st.booleans(), st.none() | st.integers(0, 5))
+def test_sequences_of_one_length_count_as_a_batch(
+    batch: int, seq_q: int, seq_kv: int, causal: bool, left: int | None
+) -> None:
+    padded = AttentionShape(batch, 2, 1, seq_q, seq_kv, 8, causal, left)
+    packed = AttentionShape.packed([(seq_q, seq_kv)] * batch, 2, 1, 8, causal, left)
+    assert padded.total_visible_pairs == packed.total_visible_pairs == padded.slices * padded.visible_pairs
+    assert padded.twice_nominal_pairs == packed.twice_nominal_pairs == 2 * padded.slices * padded.nominal_pairs
+    assert Case("flash2", padded).case_id != Case("flash2", packed).case_id
+
+
+def test_lengths_in_another_order_are_another_case() -> None:
+    orders = ([(2, 5), (4, 4)], [(4, 4), (2, 5)])
+    assert len({Case("flash2", AttentionShape.packed(order, 1, 1, 64)).case_id for order in orders}) == 2
+
+
+@pytest.mark.parametrize(
+    ("lengths", "sentence"),
+    [
+        ([], "A packed batch needs a sequence with queries."),
+        ([(0, 5)], "A packed batch needs a sequence with queries."),
+        ([(5, 0), (3, 0)], "A packed batch needs a sequence with keys."),
+        ([(5, 5), (-1, 3)], "A sequence has at least 0 queries, not -1."),
+        ([(1, 2**26), (1, 2**26), (1, 1)], "A packed batch must have at most 134217728 keys, not 134217729."),
+    ],
+)
+def test_lengths_that_are_no_batch_are_refused(lengths: list[tuple[int, int]], sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        AttentionShape.packed(lengths, 1, 1, 64)
+    assert caught.value.message == sentence
+
+
+def test_lengths_and_sizes_must_agree() -> None:
+    with pytest.raises(UsageError, match=r"Lengths of 1 sequences, of up to 2 x 5, are no batch of 1 of up to 3 x 5"):
+        AttentionShape(1, 1, 1, 3, 5, 64, seqlens=((2, 5),))

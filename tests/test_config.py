@@ -9,7 +9,7 @@ from fa_bench.errors import UsageError
 
 
 def test_the_presets_that_come_with_it() -> None:
-    assert preset_names() == ("default", "paper-fa1", "paper-fa2", "paper-fa3", "quick")
+    assert preset_names() == ("default", "fa1-figure2", "paper-fa1", "paper-fa2", "paper-fa3", "quick")
 
 
 @pytest.mark.parametrize("name", preset_names())

@@ -21,6 +21,7 @@ from fa_bench.records import RECORDS, SCHEMA_VERSION, STATUSES, TRAFFIC, CsvTabl
 HEADER = (
     "schema,run_id,case_id,timestamp,impl,impl_version,backend,device,gpu,dtype,direction,layout,batch,heads_q,heads_kv,"
     "seq_q,seq_kv,head_dim,causal,window_left,window_right,dropout_p,block_m,block_n,stages,num_warps,seed,init,causal_align,"
+    "head_dim_v,softcap,bias,alibi,sinks,seqlens,"
     "status,status_reason,"
     "time_ms,time_p20_ms,time_p80_ms,time_samples,time_source,l2_state,launch_bound,noisy,throttled,compile_ms,"
     "time_drift,time_dropped,time_fallback,launch_floor_ms,fits_l2,"
@@ -238,7 +239,7 @@ def test_a_malformed_row_is_named_and_the_others_are_read(tmp_path: Path) -> Non
     path.write_text(RECORDS.header + good + "1,2,3\n" + good.replace("512", "many", 1) + good)
     content = RECORDS.read(path)
     assert content.rows == (record(), record())
-    assert content.malformed == ("row 3: 3 cells where there are 108 columns", "row 4: seq_q must be int, not 'many'")
+    assert content.malformed == ("row 3: 3 cells where there are 114 columns", "row 4: seq_q must be int, not 'many'")
 
 
 def test_a_row_of_a_schema_to_come_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fa_bench import reference
 from fa_bench.cases import AttentionShape, Case, Tile
-from fa_bench.reference import attention_fp64, decode, encode, from_bf16, make_inputs, to_bf16, verify
+from fa_bench.reference import attention_fp64, make_inputs, verify
+from fa_bench.storage import decode, encode, from_bf16, to_bf16
 
 # ------------------------------------------------------------------------------------------------ bfloat16
 
@@ -372,3 +373,63 @@ def test_a_signalling_nan_fails_without_a_warning() -> None:
     assert not verify(case, o, got_lse, inputs).passed
     got_lse.view(np.uint32)[0, 0, 3] = 0x7F800001  # one of float32
     assert not verify(case, encode(exact, "fp16"), got_lse, inputs).passed
+
+
+# ---------------------------------------------------------------------------------------------- packed batches
+
+LENGTHS = ((3, 5), (0, 4), (6, 2), (4, 0), (1, 7))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_each_sequence_of_a_packed_batch_is_attended_alone(causal: bool) -> None:
+    case = Case("flash2", AttentionShape.packed(LENGTHS, 4, 2, 16, causal))
+    inputs = make_inputs(case)
+    assert inputs["cu_seqlens_q"].tolist() == [[[0, 3, 3, 9, 13, 14]]]
+    assert inputs["cu_seqlens_kv"].tolist() == [[[0, 5, 9, 11, 11, 18]]]
+    o, lse = attention_fp64(inputs["Q"], inputs["K"], inputs["V"], case.shape)
+    assert o.shape == (1, 4, 14, 16) and lse.shape == (1, 4, 14)
+    for queries, keys in (((0, 3), (0, 5)), ((3, 9), (9, 11)), ((13, 14), (11, 18))):
+        alone = AttentionShape(1, 4, 2, queries[1] - queries[0], keys[1] - keys[0], 16, causal)
+        k, v = (inputs[name][:, :, slice(*keys)] for name in ("K", "V"))
+        expected, expected_lse = attention_fp64(inputs["Q"][:, :, slice(*queries)], k, v, alone)
+        np.testing.assert_array_equal(o[:, :, slice(*queries)], expected)
+        np.testing.assert_array_equal(lse[:, :, slice(*queries)], expected_lse)
+    # Four queries without a key.
+    assert not o[:, :, 9:13].any() and np.isneginf(lse[:, :, 9:13]).all()
+
+
+def test_a_packed_batch_is_verified_row_by_row() -> None:
+    case = Case("flash2", AttentionShape.packed(LENGTHS, 4, 2, 16))
+    inputs = make_inputs(case)
+    exact, lse = attention_fp64(inputs["Q"], inputs["K"], inputs["V"], case.shape)
+    o, got_lse = encode(exact, "fp16"), lse.astype(np.float32)
+    verdict = verify(case, o, got_lse, inputs)
+    assert verdict.passed and verdict.reference == "fp64"
+    # Row 13 is row 0 of sequence 4, row 9 row 0 of sequence 3; head 2 of them is slice 18 and 14.
+    for row, sentence in ((13, "row 0 of slice 18"), (9, "in a row of slice 14 that sees no key")):
+        wrong = o.copy()
+        wrong[0, 2, row, 3] += 1
+        assert sentence in verify(case, wrong, got_lse, inputs).detail
+    wrong_lse = got_lse.copy()
+    wrong_lse[0, 2, 9] = 0.0
+    assert verify(case, o, wrong_lse, inputs).detail == "LSE is 0.0 in row 0 of slice 14; it must be -inf."
+    # Neither side of a window hides what a sequence without keys hasn't got.
+    windowed = replace(case, shape=replace(case.shape, window_left=9, window_right=9))
+    assert verify(windowed, o, got_lse, inputs).passed
+    # Rows of two sequences exchanged.
+    wrong = o.copy()
+    wrong[0, :, [2, 3]] = o[0, :, [3, 2]]
+    assert not verify(case, wrong, None, inputs).passed
+
+
+def test_of_a_large_packed_batch_rows_of_all_lengths_are_drawn() -> None:
+    shape = AttentionShape.packed([(100, 4096), (0, 4096), (3000, 4096), (20, 10)], 1, 1, 8)
+    picked = reference.rows_to_verify(Case("flash2", shape, tile=Tile(16, 16)))
+    assert {index: bool((rows < shape.sequence(index).seq_q).all()) for index, rows in picked.items()} == {
+        0: True, 2: True, 3: True,
+    }  # fmt: skip
+    # The first and last tile of the first and of the last sequence.
+    assert {0, 15, 84, 99} <= set(picked[0].tolist())
+    assert set(picked[3].tolist()) >= {0, 15, 4, 19}
+    # 256 draws of 3,120 rows; most are of the long sequence.
+    assert 200 < len(picked[2]) <= 256

@@ -134,7 +134,7 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
             (
                 *FORMULAS,
                 *("fa_bench.backends.base", "fa_bench.cases", "fa_bench.errors", "fa_bench.records", "fa_bench.units"),
-                *("fa_bench.measure.environment", "fa_bench.measure.statistics"),
+                *("fa_bench.lanes", "fa_bench.measure.environment", "fa_bench.measure.statistics"),
                 # Which version of a library is installed.
                 "fa_bench.backends.baselines",
             ),
@@ -148,7 +148,7 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
             ),
         ),
         # How a program for any device is described.
-        ("fa_bench.measure", ("fa_bench.algorithms.base",)),
+        ("fa_bench.measure", ("fa_bench.algorithms.base", "fa_bench.processes")),
         # A backend is handed to it; it knows cases, formulas and the GPUs.
         (
             "fa_bench.validation",
@@ -158,7 +158,14 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
         (
             "fa_bench.tracing",
             (
-                *("fa_bench.ptx", "fa_bench.algorithms", "fa_bench.model.gpu", "fa_bench.cases", "fa_bench.reference"),
+                *(
+                    "fa_bench.ptx",
+                    "fa_bench.algorithms",
+                    "fa_bench.model.gpu",
+                    "fa_bench.cases",
+                    "fa_bench.reference",
+                    "fa_bench.storage",
+                ),
                 *("fa_bench.compiler", "fa_bench.errors", "fa_bench.backends.base", "fa_bench.backends.programs"),
             ),
         ),
@@ -166,7 +173,14 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
         (
             "fa_bench.mutation",
             (
-                *("fa_bench.ptx", "fa_bench.algorithms", "fa_bench.model.gpu", "fa_bench.cases", "fa_bench.reference"),
+                *(
+                    "fa_bench.ptx",
+                    "fa_bench.algorithms",
+                    "fa_bench.model.gpu",
+                    "fa_bench.cases",
+                    "fa_bench.reference",
+                    "fa_bench.storage",
+                ),
                 *("fa_bench.compiler", "fa_bench.errors", "fa_bench.units", "fa_bench.backends.base"),
                 *("fa_bench.backends.programs", "fa_bench.backends.checking"),
             ),
@@ -174,13 +188,23 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
         # A backend is handed to it, or opened in a process; rows of a GPU come from outside. No sweeps, no tables.
         (
             "fa_bench.tuning",
-            (*FORMULAS, *("fa_bench.backends", "fa_bench.cases", "fa_bench.errors", "fa_bench.records")),
+            (
+                *FORMULAS,
+                *("fa_bench.backends", "fa_bench.cases", "fa_bench.errors", "fa_bench.lanes", "fa_bench.records"),
+            ),
         ),
         # What a kernel and the emulator are; nothing of cases, algorithms, sweeps or tables.
         (
             "fa_bench.profiling",
             (
-                *("fa_bench.ptx", "fa_bench.compiler", "fa_bench.nvrtc", "fa_bench.model", "fa_bench.reference"),
+                *(
+                    "fa_bench.ptx",
+                    "fa_bench.compiler",
+                    "fa_bench.nvrtc",
+                    "fa_bench.model",
+                    "fa_bench.reference",
+                    "fa_bench.storage",
+                ),
                 *("fa_bench.errors", "fa_bench.limits", "fa_bench.units", "fa_bench.measure.environment"),
             ),
         ),

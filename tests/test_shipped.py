@@ -66,6 +66,9 @@ def test_the_archive_is_small() -> None:
         {"seq": "512..16k", "head_dim": "64,128", "dtype": "fp16,bf16,fp32", "causal": "both"},
         {"seq": "1k..4k", "head_dim": "64,128", "causal": "both", "block": "64x64,128x64"},  # README.md
         {"seq": "300", "causal": "both"},  # .ci/check_wheel.py
+        # README.md
+        {"seq": "1k", "impl": "flash2", "window": "128:0", "features": "softcap=30+alibi+dropout=0.1"},
+        {"seq": "512", "impl": "standard,flash2", "direction": "fwd+bwd"},
     ],
     ids=str,
 )
@@ -75,12 +78,11 @@ def test_what_the_commands_plan_is_shipped(options: dict[str, str]) -> None:
 
 
 def test_the_quick_preset_and_the_default_check_are_shipped() -> None:
-    from fa_bench.cli.axes import parse_pairs
     from fa_bench.cli.check import DEFAULT_AXES, _plan
 
     quick = resolved(sweep_request(merge_axes({}, "quick"), "emulator", None), (ModelOnly(),))
     assert not unshipped(plan(quick, (ModelOnly(),), target_gpu(None, ())).cases)
-    _, cells = _plan({}, parse_pairs(DEFAULT_AXES["seq"]), [ModelOnly()], None)  # type: ignore[list-item]
+    cells = list(_plan({}, DEFAULT_AXES, [ModelOnly()], target_gpu(None, ())))  # type: ignore[list-item]
     assert len(cells) > 200
     assert not unshipped(cells)
 

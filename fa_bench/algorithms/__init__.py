@@ -12,12 +12,14 @@ from fa_bench.errors import UsageError
 
 if TYPE_CHECKING:
     from fa_bench.algorithms.user import UserAlgorithm
+    from fa_bench.cases import Case, Direction
 
 #: name -> class. An algorithm's module is imported when it is asked for.
 _REGISTRY: Final[dict[str, str]] = {
     "standard": "fa_bench.algorithms.standard:Standard",
     "flash1": "fa_bench.algorithms.flash1:Flash1",
     "flash2": "fa_bench.algorithms.flash2:Flash2",
+    "flash2-atomic": "fa_bench.algorithms.flash2:Flash2Atomic",
 }
 
 
@@ -25,9 +27,11 @@ _REGISTRY: Final[dict[str, str]] = {
 _added: dict[str, UserAlgorithm] = {}
 
 
-def names() -> tuple[str, ...]:
-    """Names of all algorithms that have kernels of ours, oldest first."""
-    return tuple(_REGISTRY)
+def names(*directions: Direction) -> tuple[str, ...]:
+    """Names of all algorithms with kernels of ours, oldest first; with directions, of those that have one of them."""
+    if not directions:
+        return tuple(_REGISTRY)
+    return tuple(name for name in _REGISTRY if set(directions) & set(_ours(name).directions))
 
 
 def added() -> tuple[str, ...]:
@@ -76,6 +80,20 @@ def get(name: str) -> Algorithm:
         hint = f"Did you mean {near[0]}?" if near else ""
         raise UsageError(f"Unknown algorithm {name!r}; there are {', '.join(names())}.", hint=hint)
     return _ours(name)
+
+
+def lacking(case: Case, algorithm: Algorithm | None) -> str | None:
+    """What ``case`` asks for that ``algorithm`` has no kernels for, before any tile is chosen; None if nothing.
+
+    None as the algorithm stands for an implementation that is no kernel of ours (NumPy, torch): those know neither
+    windows nor features, and the forward pass alone.
+    """
+    directions: tuple[str, ...] = ("fwd",) if algorithm is None else algorithm.directions
+    if case.direction not in directions:
+        return f"{case.impl} has no kernels for {case.direction}, only for {', '.join(directions)}."
+    known: frozenset[str] = frozenset() if algorithm is None else algorithm.fused.get(case.direction, frozenset())
+    missing = [name for name in (*case.shape.named, *case.features.named) if name.split()[0] not in known]
+    return f"{case.impl} has no {', '.join(missing)} in its {case.direction} pass." if missing else None
 
 
 @functools.cache

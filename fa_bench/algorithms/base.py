@@ -9,11 +9,11 @@ never be made from the formula.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
-from fa_bench.cases import Case, Tile
+from fa_bench.cases import Case, Direction, Tile
 from fa_bench.model.gpu import Gpu
 
 Role = Literal["input", "output", "workspace"]
@@ -38,7 +38,7 @@ class Buffer:
     Parameters
     ----------
     name : str
-        ``Q, K, V, O, LSE, S, P, O_acc, l, m`` — the tensor names of the reports.
+        ``Q, K, V, O, LSE, S, P, O_acc, l, m, dO, dQ, dK, dV, delta, dP, dS, dQ_acc`` — the names of the reports.
     dtype : str
         One of `ELEMENT_BYTES`; ``fp16``, ``bf16`` or ``fp32`` for Q, K, V and O.
     shape : tuple of int
@@ -104,10 +104,15 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """All that a backend needs in order to run a case once."""
+    """All that a backend needs in order to run a case once.
+
+    ``setup`` runs once, before the inputs of ``launches`` are complete, and is neither counted nor timed: the forward
+    pass of a case that is the backward pass alone.
+    """
 
     buffers: tuple[Buffer, ...]
     launches: tuple[Launch, ...]
+    setup: tuple[Launch, ...] = ()
 
     def buffer(self, name: str) -> Buffer:
         """The buffer called ``name``."""
@@ -145,6 +150,10 @@ class Work:
     per_kernel: tuple[tuple[str, int, int, int], ...] = field(default=())
 
 
+#: `Algorithm.fused` of one that knows sizes and a causal mask alone.
+PLAIN: Final[Mapping[Direction, frozenset[str]]] = {}
+
+
 class Algorithm(Protocol):
     """One algorithm room. Registered in ``fa_bench.algorithms``."""
 
@@ -154,6 +163,11 @@ class Algorithm(Protocol):
     summary: str
     #: Tensors beside Q, K, V, O and LSE that grow with the problem, for the documentation.
     uses_tile: bool
+    #: Passes that it has kernels for.
+    directions: tuple[Direction, ...]
+    #: What a pass knows beside sizes and a causal mask: first words of what `AttentionShape.named` and `Features.named`
+    #: say.
+    fused: Mapping[Direction, frozenset[str]]
 
     def auto_tile(self, case: Case, gpu: Gpu) -> Tile:
         """The default tile for ``case`` (whose tile is ignored) on ``gpu``, legal there."""

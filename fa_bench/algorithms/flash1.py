@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fa_bench.algorithms.base import (
+    PLAIN,
     SECTOR_BYTES,
     Buffer,
     KernelSpec,
@@ -30,7 +31,7 @@ from fa_bench.algorithms.tiles import (
     resolved_tile,
     row_sizes,
 )
-from fa_bench.cases import Case, Tile
+from fa_bench.cases import Case, Direction, Tile
 from fa_bench.errors import Unsupported
 from fa_bench.model.gpu import Gpu
 
@@ -80,6 +81,8 @@ class Flash1:
     version = "1"
     summary = "One CTA per slice, K/V blocks in the outer loop, Q in the inner; O, l, m through HBM at each visit"
     uses_tile = True
+    directions: tuple[Direction, ...] = ("fwd",)
+    fused = PLAIN
 
     def auto_tile(self, case: Case, gpu: Gpu) -> Tile:
         """The paper's block sizes for ``gpu``, Bc = ceil(M / 4d) and Br = min(Bc, d), made legal.

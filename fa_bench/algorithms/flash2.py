@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from fa_bench.algorithms.base import (
     SECTOR_BYTES,
@@ -21,12 +21,14 @@ from fa_bench.algorithms.base import (
     TensorBytes,
     Work,
 )
+from fa_bench.algorithms.flash2_backward import Backward
+from fa_bench.algorithms.flash2_fused import Fused, fused
 from fa_bench.algorithms.sectors import slice_phases
 from fa_bench.algorithms.slices import row_vector_sectors, tensor_sectors
 from fa_bench.algorithms.tensors import ELEMENT_DEFINES, padded_head_dim, qkvo, row_vector, stride_arguments
 from fa_bench.algorithms.tiles import (
     WARP_SIZE,
-    TilePlan,
+    StreamPlan,
     flash_registers,
     grid_refusal,
     refusal,
@@ -34,58 +36,62 @@ from fa_bench.algorithms.tiles import (
     resolved_tile,
     row_sizes,
 )
-from fa_bench.cases import Case, Tile
+from fa_bench.cases import Case, Direction, Tile
 from fa_bench.model.gpu import Gpu
 
 KERNEL: Final = "flash2_fwd"
-
-#: Registers per thread that accumulators (and the fp32 kernel's Q micro-tile) may take beside all else, without
-#: spills on sm_80; found by compiling.
-_REGISTER_BUDGET: Final = 192
-
-
-@dataclass(frozen=True, slots=True)
-class Flash2Plan(TilePlan):
-    """Which tiles of K and V each Q tile visits."""
-
-    def kv_blocks(self) -> npt.NDArray[np.int64]:
-        """K/V tiles that each Q tile visits: none behind its last row's diagonal."""
-        shape = self.case.shape
-        end = np.minimum((np.arange(self.q_blocks, dtype=np.int64) + 1) * self.tile.block_m, shape.seq_q)
-        visible = np.clip(end + shape.diagonal, 0, shape.seq_kv) if shape.causal else np.full_like(end, shape.seq_kv)
-        return -(-visible // self.tile.block_n)
-
-    def kv_rows(self) -> npt.NDArray[np.int64]:
-        """Rows of K (and of V) that each Q tile reads: whole tiles, cut at the end of the tensor."""
-        return np.minimum(self.kv_blocks() * self.tile.block_n, self.case.shape.seq_kv)
+#: What the backward kernels know beside sizes and a causal mask.
+_BACKWARD: Final = frozenset({"window", "dropout"})
 
 
 class Flash2:
-    """FlashAttention-2 forward, the Algorithm of the room (see :mod:`fa_bench.algorithms.base`)."""
+    """FlashAttention-2, forward and backward, the Algorithm of the room (see :mod:`fa_bench.algorithms.base`)."""
 
     name = "flash2"
     version = "1"
-    summary = "Q tile per CTA, K/V streamed through cp.async, online softmax, O written once"
+    summary = "Q tile per CTA, K/V streamed through cp.async, online softmax, O written once; backward by recomputation"
     uses_tile = True
+    directions: tuple[Direction, ...] = ("fwd", "bwd", "fwd+bwd")
+    fused: Mapping[Direction, frozenset[str]] = MappingProxyType(
+        {
+            "fwd": _BACKWARD | {"head_dim_v", "packed", "softcap", "bias", "alibi", "sinks"},
+            "bwd": _BACKWARD,
+            "fwd+bwd": _BACKWARD,
+        }
+    )
+    _fused = Fused()
+    _backward = Backward(atomic=False)
 
     def auto_tile(self, case: Case, gpu: Gpu) -> Tile:
         """The first tile of a list, best first, that fits; or one of at least half its area that keeps eight warps
         on an SM.
 
         Tall tiles re-read K and V less often, and use each fragment of them for several rows. Two CTAs of four warps
-        per SM let one compute while the other waits.
+        per SM let one compute while the other waits. What the list's tiles cost in instructions, wavefronts of shared
+        memory and bytes is counted in ``kernels/README.md``, and what is chosen for which GPU stands there too.
         """
-        fitting = [t for t in self._candidates(case) if _smem_bytes(case, t) <= gpu.smem_per_block_bytes]
+        if case.backward:
+            return self._backward.auto_tile(case, gpu)
+        smem = {tile: self.smem_bytes(replace(case, tile=tile)) for tile in self._candidates(case)}
+        fitting = [tile for tile, needed in smem.items() if needed <= gpu.smem_per_block_bytes]
         first = fitting[0]  # 16x16 needs 48 KiB at most, which every GPU has
         for tile in fitting:
             # The driver keeps 1 KiB of shared memory per CTA.
-            warps = gpu.smem_per_sm_bytes // (_smem_bytes(case, tile) + 1024) * tile.num_warps
+            warps = gpu.smem_per_sm_bytes // (smem[tile] + 1024) * tile.num_warps
             if warps >= 8 and 2 * tile.block_m * tile.block_n >= first.block_m * first.block_n:
                 return tile
         return first
 
     def _candidates(self, case: Case) -> Iterator[Tile]:
+        if fused(case):
+            yield from self._fused.candidates(case)
+            return
         sizes = [(128, 64), (128, 32), (64, 64), (64, 32), (32, 64), (32, 32), (32, 16), (16, 64), (16, 32), (16, 16)]
+        # Warps of 32 rows use each mma fragment of K and V twice as often as those of 16: where 128x64 needs eight for
+        # its accumulators and 128x32 does not, the latter reads less of shared memory.
+        wide, narrow = (self.resolve(case, Tile(*size)).num_warps for size in sizes[:2])
+        if case.dtype != "fp32" and narrow < wide:
+            sizes = sizes[1:]
         rows = max(16, 1 << (case.shape.seq_q - 1).bit_length())
         # A second buffer pays where it costs neither a CTA per SM nor registers that the accumulators need.
         stages = 2 if case.dtype != "fp32" and padded_head_dim(case.shape.head_dim) <= 64 else 1
@@ -95,26 +101,46 @@ class Flash2:
 
     def resolve(self, case: Case, tile: Tile) -> Tile:
         """``tile`` with ``num_warps``: four if each warp then has whole mma rows that fit its registers."""
-        warps = resolve_warps(case, tile, lambda n: flash_registers(case, tile, n), _REGISTER_BUDGET)
+        if case.backward:
+            return self._backward.resolve(case, tile)
+        if fused(case):
+            return self._fused.resolve(case, tile)
+        warps = resolve_warps(case, tile, lambda n: flash_registers(case, tile, n))
         return Tile(tile.block_m, tile.block_n, tile.stages, warps)
 
     def smem_bytes(self, case: Case) -> int:
-        """Q tile, and ``stages`` tiles of K and of V."""
+        """Q tile, and ``stages`` tiles of K and of V; the backward kernels need more."""
+        if case.backward:
+            return self._backward.smem_bytes(case)
+        if fused(case):
+            return self._fused.smem_bytes(case)
         return _smem_bytes(case, resolved_tile(case))
 
     def unsupported(self, case: Case, gpu: Gpu) -> str | None:
         """Why ``case`` can't run on ``gpu``, or None."""
+        if case.backward:
+            forward = self.unsupported(self._forward_part(case), gpu)
+            return self._backward.unsupported(case, gpu) or forward or grid_refusal(self.program(case))
+        if fused(case):
+            return self._fused.unsupported(case, gpu)
         tile = resolved_tile(case)
         registers = flash_registers(case, tile, tile.num_warps)
         reason = refusal(case, gpu, lambda other: _smem_bytes(case, other), registers)
         return reason or grid_refusal(self.program(case))
 
     def program(self, case: Case) -> Program:
-        """Buffers and the one launch of ``case``."""
+        """Buffers and launches of ``case``; the forward pass is one launch."""
+        if case.backward:
+            forward = self.program(self._forward_part(case)).launches
+            backward = self._backward.launches(case)
+            launches, setup = ((*forward, *backward), ()) if case.forward else (backward, forward)
+            return Program(self._backward.buffers(case), launches, setup)
+        if fused(case):
+            return self._fused.program(case)
         shape, tile = case.shape, resolved_tile(case)
         q, k, v, o = qkvo(case)
         lse = row_vector("LSE", case, "output")
-        plan = Flash2Plan(case, tile)
+        plan = StreamPlan(case, tile)
         fp32 = case.dtype == "fp32"
         defines = {
             ELEMENT_DEFINES[case.dtype]: 1,
@@ -146,6 +172,12 @@ class Flash2:
         )
         return Program((q, k, v, o, lse), (launch,))
 
+    def _forward_part(self, case: Case) -> Case:
+        """The forward pass of ``case``: in the backward's tile, with its own number of warps."""
+        forward = replace(case, direction="fwd", tile=None)
+        tile = resolved_tile(case)
+        return replace(forward, tile=self.resolve(forward, Tile(tile.block_m, tile.block_n, tile.stages)))
+
     def traffic(self, case: Case) -> tuple[TensorBytes, ...]:
         """Exact global traffic in bytes.
 
@@ -165,7 +197,15 @@ class Flash2:
 
         Where rows start on a sector, σ(n) · 32 = n · head_dim · itemsize, and K plus V of a square problem without
         a mask are seq_q · seq_kv · head_dim · itemsize · 2 / block_m: the papers' N²d/M with M = block_m · d.
+
+        The backward pass is derived in :meth:`fa_bench.algorithms.flash2_backward.Backward.traffic`, windows and what
+        else is fused in :meth:`fa_bench.algorithms.flash2_fused.Fused.traffic`.
         """
+        if case.backward:
+            forward = self.traffic(self._forward_part(case)) if case.forward else ()
+            return (*forward, *self._backward.traffic(case))
+        if fused(case):
+            return self._fused.traffic(case)
         return tuple(
             TensorBytes(KERNEL, tensor, op, sectors * SECTOR_BYTES) for (tensor, op), sectors in _sectors(case).items()
         )
@@ -173,19 +213,31 @@ class Flash2:
     def work(self, case: Case) -> Work:
         """Whole tiles, padded columns and masked scores included; two products per pair and column, two FLOPs each.
 
-        Exponentials: one per score, and one per row and tile for the factor that shrinks O, which each of the lanes
-        that share the row computes (4 with mma accumulators, 8 in fp32).
+        Exponentials: one per score, and one per row for the factor that shrinks O, which each of the lanes that share
+        the row computes: in fp32 for each tile, in 8 lanes; on tensor cores, in 4 lanes, for the first tile and for
+        those in which a maximum rises, which depend on the data and are not counted.
         """
-        plan = Flash2Plan(case, resolved_tile(case))
+        if case.backward:
+            return self._backward.work(case, self.work(self._forward_part(case)) if case.forward else Work(0, 0))
+        if fused(case):
+            return self._fused.work(case)
+        plan = StreamPlan(case, resolved_tile(case))
         tile, fp32 = plan.tile, case.dtype == "fp32"
-        tiles = int(plan.kv_blocks().sum()) * case.shape.slices
+        kv_blocks = plan.kv_blocks()
+        tiles = int(kv_blocks.sum()) * case.shape.slices
         flops = 4 * tiles * tile.block_m * tile.block_n * plan.dim
-        exps = tiles * tile.block_m * (tile.block_n + (8 if fp32 else 4))
+        factors = 8 * tiles if fp32 else 4 * int((kv_blocks > 0).sum()) * case.shape.slices
+        exps = tile.block_m * (tiles * tile.block_n + factors)
         return Work(flops, exps, ((KERNEL, 0 if fp32 else flops, flops if fp32 else 0, exps),))
 
     def explain(self, case: Case) -> str:
         """The derivation of :meth:`traffic` with the numbers of ``case`` put in."""
-        plan = Flash2Plan(case, resolved_tile(case))
+        if case.backward:
+            forward = [self.explain(self._forward_part(case))] if case.forward else []
+            return "\n".join((*forward, self._backward.explain(case)))
+        if fused(case):
+            return self._fused.explain(case)
+        plan = StreamPlan(case, resolved_tile(case))
         shape, tile = case.shape, plan.tile
         q, k, *_ = qkvo(case)
         sizes, tiles = np.unique(plan.kv_rows(), return_counts=True)
@@ -213,6 +265,15 @@ class Flash2:
         return "\n".join(lines)
 
 
+class Flash2Atomic(Flash2):
+    """FlashAttention-2 whose backward pass adds up dQ with atomics, in one kernel with dK and dV."""
+
+    name = "flash2-atomic"
+    summary = "Backward in one kernel per K/V tile: dQ by red.add into fp32, not deterministic"
+    directions = ("bwd", "fwd+bwd")
+    _backward = Backward(atomic=True)
+
+
 def _phases(buffer: Buffer) -> str:
     """Where slices start within a sector, in words: ``6 at 0, 6 at 16``."""
     phases, slices = slice_phases(buffer)
@@ -226,7 +287,7 @@ def _smem_bytes(case: Case, tile: Tile) -> int:
 
 def _sectors(case: Case) -> dict[tuple[str, Op], int]:
     """Sectors of all slices per tensor and direction; derived in :meth:`Flash2.traffic`."""
-    plan = Flash2Plan(case, resolved_tile(case))
+    plan = StreamPlan(case, resolved_tile(case))
     q, k, v, o = qkvo(case)
     lse = row_vector("LSE", case, "output")
     group, kv_rows = case.shape.group, plan.kv_rows()

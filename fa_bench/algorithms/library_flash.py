@@ -21,10 +21,9 @@ from typing import Final
 import numpy as np
 
 from fa_bench.algorithms.base import SECTOR_BYTES, KernelSpec, Launch, Program, TensorBytes, Work
-from fa_bench.algorithms.flash2 import Flash2Plan
 from fa_bench.algorithms.slices import row_vector_sectors, tensor_sectors
 from fa_bench.algorithms.tensors import padded_head_dim, qkvo, row_vector
-from fa_bench.algorithms.tiles import WARP_SIZE, Access
+from fa_bench.algorithms.tiles import WARP_SIZE, Access, StreamPlan
 from fa_bench.cases import Case, Tile
 from fa_bench.model.gpu import Gpu
 
@@ -142,7 +141,7 @@ def library_model(case: Case, gpu: Gpu) -> LibraryModel | None:
     if tile is None:
         return None
     shape = case.shape
-    plan = Flash2Plan(case, Tile(tile.block_m, tile.block_n))
+    plan = StreamPlan(case, Tile(tile.block_m, tile.block_n))
     q, k, v, o = qkvo(case)
     lse = row_vector("LSE", case, "output")
     kv_rows, group = plan.kv_rows(), shape.group

@@ -94,13 +94,15 @@ def copy_sectors(
     return np.asarray(total, np.int64)
 
 
-def slice_phases(buffer: Buffer) -> tuple[IntArray, IntArray]:
+def slice_phases(buffer: Buffer, first_row: int = 0) -> tuple[IntArray, IntArray]:
     """Alignment classes of a buffer's (batch, head) slices.
 
     Parameters
     ----------
     buffer : Buffer
-        Its first two axes are batch and head; its base address is a multiple of 256.
+        Its first three axes are batch, head and row; its base address is a multiple of 256.
+    first_row : int
+        Row that a slice begins with: that of a sequence, in packed tensors.
 
     Returns
     -------
@@ -109,7 +111,7 @@ def slice_phases(buffer: Buffer) -> tuple[IntArray, IntArray]:
     """
     itemsize = ELEMENT_BYTES[buffer.dtype]
     counts = np.zeros(SECTOR_BYTES, np.int64)
-    counts[0] = 1
+    counts[first_row * buffer.strides[2] * itemsize % SECTOR_BYTES] = 1
     for size, stride in zip(buffer.shape[:2], buffer.strides[:2], strict=True):
         # Places k, k + 32, k + 64, ... along the axis start at the same phase.
         place = np.arange(min(size, SECTOR_BYTES), dtype=np.int64)

@@ -10,7 +10,7 @@ from fa_bench.algorithms.sectors import IntArray, copy_sectors, slice_phases
 from fa_bench.algorithms.tiles import WARP_SIZE, Access
 
 
-def tensor_sectors(buffer: Buffer, access: Access, rows: npt.ArrayLike | None = None) -> int:
+def tensor_sectors(buffer: Buffer, access: Access, rows: npt.ArrayLike | None = None, first_row: int = 0) -> int:
     """Σ over the slices of ``buffer`` and over ``rows`` of σ(rows), the sectors of a slice's first ``rows`` rows.
 
     Parameters
@@ -21,9 +21,11 @@ def tensor_sectors(buffer: Buffer, access: Access, rows: npt.ArrayLike | None = 
         What an instruction covers, counted from the slice's first row and column.
     rows : array_like of int, optional
         All rows, once, by default.
+    first_row : int
+        Where a slice begins: a sequence of packed tensors.
     """
     itemsize = ELEMENT_BYTES[buffer.dtype]
-    phases, slices = slice_phases(buffer)
+    phases, slices = slice_phases(buffer, first_row)
     sizes, times = np.unique(buffer.shape[2] if rows is None else rows, return_counts=True)
     sectors = copy_sectors(
         phases[:, None],
@@ -37,20 +39,35 @@ def tensor_sectors(buffer: Buffer, access: Access, rows: npt.ArrayLike | None = 
     return sum(int(n) * int(count) for n, count in zip(slices, sectors @ times, strict=True))
 
 
-def row_vector_sectors(buffer: Buffer, warp_rows: int) -> int:
-    """Sectors of a ``[batch, heads, seq]`` fp32 vector when each warp accesses its own ``warp_rows`` rows once.
+def row_vector_sectors(buffer: Buffer, warp_rows: int, rows: npt.ArrayLike | None = None, first_row: int = 0) -> int:
+    """Sectors of a ``[batch, heads, seq]`` fp32 vector, summed over its slices and over ``rows``.
 
-    A warp covers its rows 32 at a time and the rest with its last instruction; warps follow each other from a slice's
-    first row on, cut at ``seq``. Slices start where the one before ends, so anywhere in a sector.
+    A warp covers its ``warp_rows`` rows 32 at a time and the rest with its last instruction; warps follow each other
+    from a slice's first row on, cut at a slice's first ``rows`` rows. Slices start where the one before ends, so
+    anywhere in a sector.
+
+    Parameters
+    ----------
+    buffer : Buffer
+    warp_rows : int
+        Consecutive rows that a warp accesses.
+    rows : array_like of int, optional
+        All rows, once, by default.
+    first_row : int
+        Where a slice begins: a sequence of packed tensors.
     """
     itemsize = ELEMENT_BYTES[buffer.dtype]
-    whole, tail = divmod(buffer.shape[2], warp_rows)
-    phases, slices = slice_phases(buffer)
+    phases, slices = slice_phases(buffer, first_row)
+    sizes, times = np.unique(buffer.shape[2] if rows is None else rows, return_counts=True)
+    whole, tail = np.divmod(sizes, warp_rows)
     step = warp_rows * itemsize
-    sectors = _warp_sectors(phases + whole * step, tail)
+    sectors = np.zeros((len(phases), len(sizes)), np.int64)
+    for n in np.unique(tail):
+        cut = tail == n
+        sectors[:, cut] = _warp_sectors((phases[:, None] + whole[cut] * step) % SECTOR_BYTES, int(n))
     for k in range(period := SECTOR_BYTES // itemsize):  # warps k, k + period, ... start at the same phase
-        sectors = sectors + _warp_sectors(phases + k * step, warp_rows) * ((whole - k + period - 1) // period)
-    return sum(int(n) * int(count) for n, count in zip(slices, sectors, strict=True))
+        sectors += _warp_sectors(phases + k * step, warp_rows)[:, None] * ((whole - k + period - 1) // period)
+    return sum(int(n) * int(count) for n, count in zip(slices, sectors @ times, strict=True))
 
 
 def _warp_sectors(address: IntArray, rows: int) -> IntArray:
@@ -58,6 +75,6 @@ def _warp_sectors(address: IntArray, rows: int) -> IntArray:
     first = np.arange(0, rows, WARP_SIZE)
     end = np.minimum(first + WARP_SIZE, rows)
     itemsize = ELEMENT_BYTES["fp32"]
-    last_sector = (address[:, None] + end * itemsize - 1) // SECTOR_BYTES
-    touched = last_sector - (address[:, None] + first * itemsize) // SECTOR_BYTES + 1
-    return np.asarray(touched.sum(axis=1), np.int64)
+    last_sector = (address[..., None] + end * itemsize - 1) // SECTOR_BYTES
+    touched = last_sector - (address[..., None] + first * itemsize) // SECTOR_BYTES + 1
+    return np.asarray(touched.sum(axis=-1), np.int64)

@@ -1,38 +1,39 @@
-"""Standard attention: S = Q·Kᵀ, P = softmax(S), O = P·V as three kernels with S and P in HBM (``kernels/standard``)."""
+"""Standard attention: S = Q·Kᵀ, P = softmax(S), O = P·V as three kernels with S and P in HBM (``kernels/standard``).
+
+The five kernels of the backward pass are in :mod:`fa_bench.algorithms.standard_backward`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from fa_bench.algorithms import standard_backward as backward
 from fa_bench.algorithms.base import (
+    PLAIN,
     SECTOR_BYTES,
     Buffer,
-    KernelSpec,
     Launch,
     Op,
     Program,
-    Role,
     Scalar,
     TensorBytes,
     Work,
 )
 from fa_bench.algorithms.slices import tensor_sectors
+from fa_bench.algorithms.standard_plan import ROW_WARPS, Plan, spec
 from fa_bench.algorithms.tensors import ELEMENT_DEFINES, padded_head_dim, qkvo, row_vector, stride_arguments
 from fa_bench.algorithms.tiles import (
-    CHUNK_BYTES,
     REGISTER_BUDGET,
     WARP_SIZE,
-    TilePlan,
     grid_refusal,
     refusal,
     resolve_warps,
     resolved_tile,
     row_sizes,
 )
-from fa_bench.cases import Case, Tile
+from fa_bench.cases import Case, Direction, Tile
 from fa_bench.errors import Unsupported
 from fa_bench.model.gpu import Gpu
 
@@ -40,89 +41,30 @@ SCORES: Final = "standard_scores"
 SOFTMAX: Final = "standard_softmax"
 PV: Final = "standard_pv"
 
-#: Rows of S and P start at multiples of this many elements.
-PITCH_ELEMENTS: Final = 64
-
-_SOFTMAX_WARPS: Final = 8
-#: Elements of a row that a lane of the softmax kernel keeps in registers at most.
-_SOFTMAX_LANE_ELEMENTS: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class _Softmax:
-    """How the softmax kernel shares out a row; names as in ``softmax.cu``."""
-
-    warps_per_row: int
-    chunks: int
-    #: Elements of a row that its lanes hold at a time, and how many such segments the row has.
-    segment: int
-    segments: int
-
-    @property
-    def rows(self) -> int:
-        """Rows per CTA."""
-        return _SOFTMAX_WARPS // self.warps_per_row
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan(TilePlan):
-    @property
-    def kv_blocks(self) -> int:
-        return math.ceil(self.case.shape.seq_kv / self.tile.block_n)
-
-    @property
-    def pitch(self) -> int:
-        """Elements from row to row of S and P."""
-        return math.ceil(self.case.shape.seq_kv / PITCH_ELEMENTS) * PITCH_ELEMENTS
-
-    @property
-    def row_sectors(self) -> int:
-        """Sectors of a row of S or P: rows start on a sector and are read and written in whole chunks."""
-        return math.ceil(self.case.shape.seq_kv * self.case.itemsize / SECTOR_BYTES)
-
-    @property
-    def softmax(self) -> _Softmax:
-        """As few warps per row as can hold it; chunks per lane in powers of two, so that lengths share kernels."""
-        chunk_elements = CHUNK_BYTES // self.case.itemsize
-        row_chunks = math.ceil(self.case.shape.seq_kv / chunk_elements)
-        most = _SOFTMAX_LANE_ELEMENTS // chunk_elements
-        warps, chunks = 1, 1
-        while warps * chunks * WARP_SIZE < row_chunks and (warps < _SOFTMAX_WARPS or chunks < most):
-            if chunks < most:
-                chunks *= 2
-            else:
-                warps *= 2
-        segment = warps * chunks * WARP_SIZE * chunk_elements
-        return _Softmax(warps, chunks, segment, math.ceil(self.case.shape.seq_kv / segment))
-
-    def buffers(self) -> tuple[Buffer, ...]:
-        """Q, K, V, O, LSE, S, P."""
-        return (*qkvo(self.case), row_vector("LSE", self.case, "output"), self._matrix("S"), self._matrix("P"))
-
-    def _matrix(self, name: str, role: Role = "workspace") -> Buffer:
-        shape = self.case.shape
-        dims = (shape.batch, shape.heads_q, shape.seq_q, self.pitch)
-        strides = (shape.heads_q * shape.seq_q * self.pitch, shape.seq_q * self.pitch, self.pitch, 1)
-        return Buffer(name, self.case.dtype, dims, strides, role)
+#: The square matrices of each direction, in words.
+_MATRICES: Final[dict[Direction, str]] = {"fwd": "S and P", "bwd": "P, dP and dS", "fwd+bwd": "S, P, dP and dS"}
 
 
 class Standard:
-    """Standard attention forward, the Algorithm of the room (see :mod:`fa_bench.algorithms.base`)."""
+    """Standard attention, the Algorithm of the room (see :mod:`fa_bench.algorithms.base`)."""
 
     name = "standard"
     version = "1"
     summary = "Q·Kᵀ, softmax and P·V as three kernels; S and P go through HBM"
     uses_tile = True
+    directions: tuple[Direction, ...] = ("fwd", "bwd", "fwd+bwd")
+    fused = PLAIN
 
     def auto_tile(self, case: Case, gpu: Gpu) -> Tile:
         """The first of a list, best first, that keeps eight warps on an SM; else the first that fits.
 
-        Tall and wide tiles re-read Q, K and V less often; two stages hide the loads of P·V where they fit.
+        Tall and wide tiles re-read Q, K and V less often; two stages hide the loads of P·V (and of the
+        gradients' products) where they fit.
         """
         fitting = []
         for tile in self._candidates(case):
             nbytes = _smem_bytes(case, tile)
-            if nbytes > gpu.smem_per_block_bytes or _registers(case, tile, tile.num_warps) > REGISTER_BUDGET:
+            if nbytes > gpu.smem_per_block_bytes or _registers(case, tile) > REGISTER_BUDGET:
                 continue
             fitting.append(tile)
             # The driver keeps 1 KiB of shared memory per CTA.
@@ -141,27 +83,34 @@ class Standard:
                     yield self.resolve(case, Tile(block_m, block_n, stages))
 
     def resolve(self, case: Case, tile: Tile) -> Tile:
-        """``tile`` with ``num_warps``, for the kernels of both products."""
-        warps = resolve_warps(case, tile, lambda n: _registers(case, tile, n))
+        """``tile`` with ``num_warps``, for the kernels of the products that own rows of Q."""
+        warps = resolve_warps(case, tile, lambda n: _row_registers(case, tile, n))
         return Tile(tile.block_m, tile.block_n, tile.stages, warps)
 
     def smem_bytes(self, case: Case) -> int:
-        """The larger of what the two products need."""
+        """The most that one of the products needs."""
         return _smem_bytes(case, resolved_tile(case))
 
     def unsupported(self, case: Case, gpu: Gpu) -> str | None:
         """Why ``case`` can't run on ``gpu``, or None."""
         tile = resolved_tile(case)
-        registers = _registers(case, tile, tile.num_warps)
-        reason = refusal(case, gpu, lambda other: _smem_bytes(case, other), registers)
+        reason = refusal(case, gpu, lambda other: _smem_bytes(case, other), _registers(case, tile))
         return reason or grid_refusal(self.program(case))
 
     def program(self, case: Case) -> Program:
-        """Buffers and the three launches of ``case``."""
+        """Buffers and launches of ``case``: three forward, five backward."""
+        plan = Plan(case, resolved_tile(case))
+        forward = self._forward(case)
+        if not case.backward:
+            return Program(_buffers(plan), forward)
+        gradients = backward.launches(plan)
+        launches, setup = ((*forward, *gradients), ()) if case.forward else (gradients, forward)
+        return Program(backward.buffers(plan), launches, setup)
+
+    def _forward(self, case: Case) -> tuple[Launch, ...]:
         shape, tile = case.shape, resolved_tile(case)
-        plan = _Plan(case, tile)
-        buffers = plan.buffers()
-        q, k, v, o, *_ = buffers
+        plan = Plan(case, tile)
+        q, k, v, o = qkvo(case)
         suffix = "_fp32" if case.dtype == "fp32" else ""
         products = {
             ELEMENT_DEFINES[case.dtype]: 1,
@@ -170,20 +119,14 @@ class Standard:
             "DIM": plan.dim,
             "NUM_WARPS": tile.num_warps,
         }
-        softmax = {
-            ELEMENT_DEFINES[case.dtype]: 1,
-            "NUM_WARPS": _SOFTMAX_WARPS,
-            "WARPS_PER_ROW": plan.softmax.warps_per_row,
-            "CHUNKS": plan.softmax.chunks,
-        }
         sizes = (shape.heads_q, shape.heads_kv, shape.seq_q, shape.seq_kv, shape.head_dim, plan.pitch)
-        tiles, row_blocks = plan.q_blocks * plan.kv_blocks, math.ceil(shape.seq_q / plan.softmax.rows)
-        launches = (
+        tiles = plan.q_blocks * plan.kv_blocks
+        return (
             Launch(
-                kernel=_spec(f"scores{suffix}", SCORES, {**products, "CAUSAL": int(shape.causal)}),
+                kernel=spec(f"scores{suffix}", SCORES, {**products, "CAUSAL": int(shape.causal)}),
                 grid=(shape.slices * tiles, 1, 1),
                 block=(tile.num_warps * WARP_SIZE, 1, 1),
-                smem_bytes=_scores_smem_bytes(case, tile),
+                smem_bytes=plan.square_smem_bytes,
                 args=(
                     *("Q", "K", "S"),
                     *stride_arguments(q, k),
@@ -193,26 +136,25 @@ class Standard:
                 ctas_per_slice=tiles,
             ),
             Launch(
-                kernel=_spec("softmax", SOFTMAX, softmax),
-                grid=(shape.slices * row_blocks, 1, 1),
-                block=(_SOFTMAX_WARPS * WARP_SIZE, 1, 1),
+                kernel=spec("softmax", SOFTMAX, {ELEMENT_DEFINES[case.dtype]: 1, **plan.split.defines}),
+                grid=(shape.slices * plan.row_blocks, 1, 1),
+                block=(ROW_WARPS * WARP_SIZE, 1, 1),
                 smem_bytes=0,
                 args=(
                     *("S", "P", "LSE"),
                     *(Scalar("i32", size) for size in (shape.seq_q, shape.seq_kv, plan.pitch)),
                 ),
-                ctas_per_slice=row_blocks,
+                ctas_per_slice=plan.row_blocks,
             ),
             Launch(
-                kernel=_spec(f"pv{suffix}", PV, {**products, "STAGES": tile.stages}),
+                kernel=spec(f"pv{suffix}", PV, {**products, "STAGES": tile.stages}),
                 grid=(shape.slices * plan.q_blocks, 1, 1),
                 block=(tile.num_warps * WARP_SIZE, 1, 1),
-                smem_bytes=_pv_smem_bytes(case, tile),
+                smem_bytes=plan.rows_smem_bytes,
                 args=(*("P", "V", "O"), *stride_arguments(v, o), *(Scalar("i32", size) for size in sizes)),
                 ctas_per_slice=plan.q_blocks,
             ),
         )
-        return Program(buffers, launches)
 
     def traffic(self, case: Case) -> tuple[TensorBytes, ...]:
         """Exact global traffic in bytes.
@@ -235,45 +177,46 @@ class Standard:
         Query heads that share a K/V head each read it. Where rows start on a sector and sizes are multiples of the
         tile, that is 4 N² elements for S and P, and N² D (1/block_n + 2/block_m) for Q, K and V: the papers'
         Θ(ND + N²), whose constant hides that a matrix product re-reads its operands once per tile.
+
+        The backward pass is derived in :func:`fa_bench.algorithms.standard_backward.sectors`.
         """
-        return tuple(
-            TensorBytes(kernel, tensor, op, sectors * SECTOR_BYTES)
-            for (kernel, tensor, op), sectors in _sectors(case).items()
-        )
+        plan = Plan(case, resolved_tile(case))
+        sectors = (_sectors(plan) if case.forward else {}) | (backward.sectors(plan) if case.backward else {})
+        return tuple(TensorBytes(kernel, tensor, op, n * SECTOR_BYTES) for (kernel, tensor, op), n in sectors.items())
 
     def work(self, case: Case) -> Work:
         """Whole tiles, padded columns and masked scores included; two FLOPs per product.
 
         Exponentials, per lane of the softmax kernel: one per element that its registers hold in each pass, one per
         segment to raise the running maximum, one to go from the lane's to the warp's maximum, one per warp of a row
-        of several, and one for the factor of the last segment.
+        of several, and one for the factor of the last segment. The backward pass has four products and no exponential.
         """
-        plan = _Plan(case, resolved_tile(case))
-        tile, softmax, fp32 = plan.tile, plan.softmax, case.dtype == "fp32"
-        tiles = case.shape.slices * plan.q_blocks * plan.kv_blocks
-        flops = 2 * tiles * tile.block_m * tile.block_n * plan.dim
-        lanes = case.shape.slices * math.ceil(case.shape.seq_q / softmax.rows) * _SOFTMAX_WARPS * WARP_SIZE
-        elements = softmax.segment // (softmax.warps_per_row * WARP_SIZE)
-        combine = softmax.warps_per_row if softmax.warps_per_row > 1 else 0
-        exps = lanes * ((2 * softmax.segments - 1) * elements + softmax.segments + 2 + combine)
-        product = (0, flops) if fp32 else (flops, 0)
-        return Work(2 * flops, exps, ((SCORES, *product, 0), (SOFTMAX, 0, 0, exps), (PV, *product, 0)))
+        plan = Plan(case, resolved_tile(case))
+        tile, split = plan.tile, plan.split
+        flops = 2 * case.shape.slices * plan.q_blocks * plan.kv_blocks * tile.block_m * tile.block_n * plan.dim
+        lanes = case.shape.slices * plan.row_blocks * ROW_WARPS * WARP_SIZE
+        elements = split.segment // (split.warps_per_row * WARP_SIZE)
+        combine = split.warps_per_row if split.warps_per_row > 1 else 0
+        exps = lanes * ((2 * split.segments - 1) * elements + split.segments + 2 + combine) if case.forward else 0
+        product = (0, flops, 0) if case.dtype == "fp32" else (flops, 0, 0)
+        forward = ((SCORES, *product), (SOFTMAX, 0, 0, exps), (PV, *product)) if case.forward else ()
+        kernels = (*forward, *(backward.work(product) if case.backward else ()))
+        return Work(sum(tensor + fma for _, tensor, fma, _ in kernels), exps, kernels)
 
     def explain(self, case: Case) -> str:
         """The derivation of :meth:`traffic` with the numbers of ``case`` put in."""
-        plan = _Plan(case, resolved_tile(case))
-        shape, tile, softmax = case.shape, plan.tile, plan.softmax
-        per_row = f"{shape.seq_q} rows x {plan.row_sectors} sectors per slice"
-        reread = (softmax.segments - 1) * softmax.segment
-        again = f", and {reread} elements of each row again" if reread else ""
+        plan = Plan(case, resolved_tile(case))
+        shape, tile, split = case.shape, plan.tile, plan.split
+        matrix = f"{shape.seq_q} rows x {plan.row_sectors} sectors per slice"
+        again = f", and {split.reread} elements of each row again" if split.reread else ""
         derivations = {
             (SCORES, "Q", "read"): f"Σ_slices {plan.kv_blocks}·σ({shape.seq_q})",
             (SCORES, "K", "read"): f"Σ_slices {plan.q_blocks}·σ({shape.seq_kv})",
-            (SCORES, "S", "write"): per_row,
-            (SOFTMAX, "S", "read"): per_row + again,
-            (SOFTMAX, "P", "write"): per_row,
+            (SCORES, "S", "write"): matrix,
+            (SOFTMAX, "S", "read"): matrix + again,
+            (SOFTMAX, "P", "write"): matrix,
             (SOFTMAX, "LSE", "write"): f"{shape.seq_q} rows x 1 sector per slice",
-            (PV, "P", "read"): per_row,
+            (PV, "P", "read"): matrix,
             (PV, "V", "read"): f"Σ_slices {plan.q_blocks}·σ({shape.seq_kv})",
             (PV, "O", "write"): f"Σ_slices σ({shape.seq_q})",
         }
@@ -281,67 +224,78 @@ class Standard:
             f"standard, tile {tile}, {tile.num_warps} warps: {plan.q_blocks} x {plan.kv_blocks} tiles of S per slice; "
             f"slices: {shape.slices}.",
             row_sizes(case, self.program(case)),
-            f"Rows of S and P: {shape.seq_kv} elements, {plan.pitch} apart: {plan.row_sectors} sectors. In the softmax "
-            f"kernel {softmax.warps_per_row * WARP_SIZE} lanes hold {softmax.segment} elements of a row.",
+            f"Rows of {_MATRICES[case.direction]}: {shape.seq_kv} elements, {plan.pitch} apart: {plan.row_sectors} "
+            f"sectors. The kernels that go over rows hold {split.segment} elements of one in "
+            f"{split.warps_per_row * WARP_SIZE} lanes.",
             f"A warp instruction copies {plan.copy.group_rows} rows x {plan.copy.column_bytes} bytes of Q, K or V; "
             "σ(n) = sectors of a slice's first n rows.",
         ]
-        for (kernel, tensor, op), n in _sectors(case).items():
+        sectors: dict[tuple[str, str, Op], int] = {}
+        if case.forward:
+            sectors |= _sectors(plan)
+        if case.backward:
+            sectors |= backward.sectors(plan)
+            derivations |= backward.derivations(plan, matrix, again)
+        width = max(len(kernel) for kernel, _, _ in sectors)
+        for (kernel, tensor, op), n in sectors.items():
             text = derivations[kernel, tensor, op]
-            lines.append(f"{kernel:<16} {tensor:<4} {op:<5}  {text} = {n} sectors = {n * SECTOR_BYTES} bytes")
-        return "\n".join(lines)
+            lines.append(f"{kernel:<{width}} {tensor:<4} {op:<5}  {text} = {n} sectors = {n * SECTOR_BYTES} bytes")
+        return "\n".join((*lines, _passes(plan, sectors)))
 
 
-def _spec(stem: str, entry: str, defines: dict[str, int]) -> KernelSpec:
-    return KernelSpec(f"standard/{stem}.cu", entry, tuple((name, str(value)) for name, value in defines.items()))
-
-
-def _tile_row_bytes(columns: int, itemsize: int) -> int:
-    """Bytes of a row in shared memory: the swizzle wants a multiple of 64."""
-    return math.ceil(columns * itemsize / 64) * 64
-
-
-def _scores_smem_bytes(case: Case, tile: Tile) -> int:
-    """Tiles of Q and K; the 16-bit kernel stages S in their place."""
-    operands = (tile.block_m + tile.block_n) * padded_head_dim(case.shape.head_dim) * case.itemsize
-    staged = 0 if case.dtype == "fp32" else tile.block_m * _tile_row_bytes(tile.block_n, case.itemsize)
-    return max(operands, staged)
-
-
-def _pv_smem_bytes(case: Case, tile: Tile) -> int:
-    """``stages`` tiles of P and V; the 16-bit kernel stages O in their place."""
-    v_row = padded_head_dim(case.shape.head_dim) * case.itemsize
-    operands = tile.block_m * _tile_row_bytes(tile.block_n, case.itemsize) + tile.block_n * v_row
-    staged = 0 if case.dtype == "fp32" else tile.block_m * v_row
-    return max(tile.stages * operands, staged)
+def _passes(plan: Plan, sectors: dict[tuple[str, str, Op], int]) -> str:
+    """How often ``sectors`` go over each square matrix, and their share of all: one sentence."""
+    matrices = [(tensor, op, n) for (_, tensor, op), n in sectors.items() if tensor in ("S", "P", "dP", "dS")]
+    parts = []
+    for name in dict.fromkeys(tensor for tensor, _, _ in matrices):
+        ops = [op for tensor, op, _ in matrices if tensor == name]
+        counts = (f"{verb} {ops.count(op)}x" for op, verb in (("write", "written"), ("read", "read")) if op in ops)
+        parts.append(f"{name} {', '.join(counts)}")
+    one, moved = plan.matrix_sectors * SECTOR_BYTES, sum(n for _, _, n in matrices) * SECTOR_BYTES
+    share = moved / (sum(sectors.values()) * SECTOR_BYTES)
+    return (
+        f"Passes over a square matrix of {one} bytes: {'; '.join(parts)}: {len(matrices)} in all, "
+        f"{moved} bytes, {share:.0%} of the traffic."
+    )
 
 
 def _smem_bytes(case: Case, tile: Tile) -> int:
-    return max(_scores_smem_bytes(case, tile), _pv_smem_bytes(case, tile))
+    plan = Plan(case, tile)
+    forward = max(plan.square_smem_bytes, plan.rows_smem_bytes)
+    return max(forward, backward.smem_bytes(plan)) if case.backward else forward
 
 
-def _registers(case: Case, tile: Tile, warps: int) -> int:
+def _row_registers(case: Case, tile: Tile, warps: int) -> int:
     """Registers per thread for the accumulators of S or O, whichever are more, and fp32's operand micro-tile."""
     rows = tile.block_m // warps
     accumulators = rows * max(tile.block_n, padded_head_dim(case.shape.head_dim)) // WARP_SIZE
     return accumulators + (rows if case.dtype == "fp32" else 0)
 
 
-def _sectors(case: Case) -> dict[tuple[str, str, Op], int]:
+def _registers(case: Case, tile: Tile) -> int:
+    """The most that one of the products needs; dP and dQ need what S and O do."""
+    rows = _row_registers(case, tile, tile.num_warps)
+    return max(rows, backward.registers(Plan(case, tile))) if case.backward else rows
+
+
+def _buffers(plan: Plan) -> tuple[Buffer, ...]:
+    """Q, K, V, O, LSE, S, P."""
+    case = plan.case
+    return (*qkvo(case), row_vector("LSE", case, "output"), plan.matrix("S"), plan.matrix("P"))
+
+
+def _sectors(plan: Plan) -> dict[tuple[str, str, Op], int]:
     """Sectors of all slices per kernel, tensor and direction; derived in :meth:`Standard.traffic`."""
-    plan = _Plan(case, resolved_tile(case))
-    shape, softmax = case.shape, plan.softmax
-    q, k, v, o, *_ = plan.buffers()
-    rows = shape.slices * shape.seq_q
-    once_more = (softmax.segments - 1) * softmax.segment * case.itemsize // SECTOR_BYTES
+    shape = plan.case.shape
+    q, k, v, o = qkvo(plan.case)
     return {
         (SCORES, "Q", "read"): tensor_sectors(q, plan.copy) * plan.kv_blocks,
         (SCORES, "K", "read"): tensor_sectors(k, plan.copy) * shape.group * plan.q_blocks,
-        (SCORES, "S", "write"): rows * plan.row_sectors,
-        (SOFTMAX, "S", "read"): rows * (plan.row_sectors + once_more),
-        (SOFTMAX, "P", "write"): rows * plan.row_sectors,
-        (SOFTMAX, "LSE", "write"): rows,
-        (PV, "P", "read"): rows * plan.row_sectors,
+        (SCORES, "S", "write"): plan.matrix_sectors,
+        (SOFTMAX, "S", "read"): plan.matrix_sectors + plan.reread_sectors,
+        (SOFTMAX, "P", "write"): plan.matrix_sectors,
+        (SOFTMAX, "LSE", "write"): shape.slices * shape.seq_q,
+        (PV, "P", "read"): plan.matrix_sectors,
         (PV, "V", "read"): tensor_sectors(v, plan.copy) * shape.group * plan.q_blocks,
         (PV, "O", "write"): tensor_sectors(o, plan.store),
     }

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from fa_bench.algorithms.base import Program
 from fa_bench.algorithms.tensors import padded_head_dim
 from fa_bench.cases import Case, Tile
@@ -129,6 +132,52 @@ class TilePlan:
     def store(self) -> Access:
         """The same for O."""
         return FP32_STORE if self.case.dtype == "fp32" else self.copy
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan(TilePlan):
+    """The plan of a kernel that owns a Q tile and streams past it what K/V tiles the Q tile sees."""
+
+    def kv_blocks(self) -> npt.NDArray[np.int64]:
+        """K/V tiles that each Q tile visits: none behind its last row's diagonal."""
+        shape = self.case.shape
+        end = np.minimum((np.arange(self.q_blocks, dtype=np.int64) + 1) * self.tile.block_m, shape.seq_q)
+        visible = np.clip(end + shape.diagonal, 0, shape.seq_kv) if shape.causal else np.full_like(end, shape.seq_kv)
+        return -(-visible // self.tile.block_n)
+
+    def kv_rows(self) -> npt.NDArray[np.int64]:
+        """Rows of K (and of V) that each Q tile reads: whole tiles, cut at the end of the tensor."""
+        return np.minimum(self.kv_blocks() * self.tile.block_n, self.case.shape.seq_kv)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlan(TilePlan):
+    """The plan of a kernel that streams past a Q tile the K/V tiles that its window reaches."""
+
+    def q_rows(self) -> npt.NDArray[np.int64]:
+        """Rows of each Q tile."""
+        first = np.arange(self.q_blocks, dtype=np.int64) * self.tile.block_m
+        return np.minimum(self.tile.block_m, self.case.shape.seq_q - first)
+
+    def kv_blocks(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """First K/V tile that each Q tile visits, and the first one behind it that it does not."""
+        shape, n = self.case.shape, self.tile.block_n
+        first_row = np.arange(self.q_blocks, dtype=np.int64) * self.tile.block_m
+        here = first_row + shape.diagonal
+        visible = np.full_like(here, shape.seq_kv)
+        if shape.right is not None:
+            visible = np.clip(here + self.q_rows() + shape.right, 0, shape.seq_kv)
+        end = -(-visible // n)
+        first = np.zeros_like(end)
+        if shape.window_left is not None:
+            first = np.maximum(0, here - shape.window_left) // n
+        return np.minimum(first, end), end
+
+    def kv_range(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Rows of K and V that each Q tile reads, from and to."""
+        n, keys = self.tile.block_n, self.case.shape.seq_kv
+        first, end = self.kv_blocks()
+        return np.minimum(first * n, keys), np.minimum(end * n, keys)
 
 
 def flash_registers(case: Case, tile: Tile, warps: int) -> int:

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from fa_bench.algorithms.base import Buffer, KernelSpec, Launch, Program, Scalar
+from fa_bench.algorithms.base import PLAIN, Buffer, KernelSpec, Launch, Program, Scalar
 from fa_bench.algorithms.expression import Expression, ExpressionError, Number
 from fa_bench.algorithms.tensors import padded_head_dim, qkvo, row_vector
 from fa_bench.algorithms.tiles import GRID_LIMIT
 from fa_bench.algorithms.user_file import UserFile, UserKernel, UserScalar, UserTile, UserWorkspace, read
-from fa_bench.cases import DTYPES, LAYOUTS, Case, Tile
+from fa_bench.cases import DTYPES, LAYOUTS, Case, Direction, Tile
 from fa_bench.errors import UsageError
 from fa_bench.model.gpu import Gpu
 from fa_bench.units import format_bytes
@@ -67,6 +67,8 @@ class UserAlgorithm:
         self.version = file.content
         self.summary = file.summary
         self.uses_tile = file.tile is not None
+        self.directions: tuple[Direction, ...] = ("fwd",)
+        self.fused = PLAIN
 
     def auto_tile(self, case: Case, gpu: Gpu) -> Tile:
         """The file's default tile."""

@@ -19,7 +19,7 @@ from fa_bench.backends.base import Backend, Counts, HardwareCounts, Level
 from fa_bench.backends.remote import child_environment
 from fa_bench.backends.wire import Request, send
 from fa_bench.cases import Case
-from fa_bench.errors import FaBenchError, described
+from fa_bench.errors import described
 from fa_bench.measure.ncu import ADVICE, KernelBytes, Ncu
 from fa_bench.measure.ncu_metrics import Quantity
 from fa_bench.model.gpu import Gpu
@@ -63,6 +63,7 @@ class NcuCounters:
         self._ncu = ncu or Ncu(environment=child_environment())
         self._lookup = lookup
         self._advice = ""
+        self._took_too_long: dict[str, int] = {}
 
     @property
     def advice(self) -> str:
@@ -70,7 +71,24 @@ class NcuCounters:
         return self._advice
 
     def count(self, case: Case, gpu: Gpu) -> HardwareCounts:
-        """Bytes per kernel and level, or a status that says why there are none."""
+        """Bytes per kernel and level, or a status that says why there are none.
+
+        A case is not tried where one of the same implementation and no more work took too long: each costs minutes.
+        """
+        work = case.shape.total_visible_pairs
+        if work >= self._took_too_long.get(case.impl, work + 1):
+            reason = f"ncu was ended for a case of {case.impl} with no more work, so this one was not tried."
+            return HardwareCounts("timeout", reason, self._ncu.mode)
+        try:
+            found = self._counted(case, gpu)
+        except Exception as error:  # the case was timed: whatever it is, it must not cost the row
+            found = HardwareCounts("failed", f"The case could not be counted. {described(error)}", self._ncu.mode)
+        if found.status == "timeout":
+            self._took_too_long[case.impl] = work
+        self._advice = self._advice or (f"--counters ncu: {ADVICE[found.status]}" if found.status in ADVICE else "")
+        return found
+
+    def _counted(self, case: Case, gpu: Gpu) -> HardwareCounts:
         algorithm = self._lookup(case.impl)
         added = (algorithms.get(case.impl),) if case.impl in algorithms.added() else ()
         with tempfile.TemporaryDirectory() as folder:
@@ -79,12 +97,10 @@ class NcuCounters:
                 send(pipe, Request("profile", (case, gpu, self._ordinal), added))
             program = [sys.executable, "-m", "fa_bench.backends.ncu_target", str(job)]
             profile = self._ncu.profile(program, compute_capability(gpu))
-        found = HardwareCounts(profile.status, profile.reason, self._ncu.mode)
-        if profile.status == "ok":
-            entries = () if algorithm is None else [launch.kernel.entry for launch in algorithm.program(case).launches]
-            found = _hardware_counts(profile.kernels, entries, profile.reason, self._ncu.mode)
-        self._advice = self._advice or (f"--counters ncu: {ADVICE[found.status]}" if found.status in ADVICE else "")
-        return found
+        if profile.status != "ok":
+            return HardwareCounts(profile.status, profile.reason, self._ncu.mode)
+        entries = () if algorithm is None else [launch.kernel.entry for launch in algorithm.program(case).launches]
+        return _hardware_counts(profile.kernels, entries, profile.reason, self._ncu.mode)
 
     def close(self) -> None:
         """End a profile that runs."""
@@ -189,14 +205,14 @@ class EmulatedCounts:
 
     def count(self, case: Case, gpu: Gpu) -> Counts | None:
         """What the emulator counts of ``case``; None for what it does not run, or can't."""
-        with closing(self._opened()) as emulator:
-            if case.impl not in emulator.implementations():
-                return None
-            try:
+        try:
+            with closing(self._opened()) as emulator:
+                if case.impl not in emulator.implementations():
+                    return None
                 result: Any = emulator.run(case, gpu)
-            except (FaBenchError, MemoryError) as error:
-                self._advice = self._advice or f"The emulator did not count {case.impl}: {described(error)}"
-                return None
+        except Exception as error:  # the case was timed: whatever it is, it must not cost the row
+            self._advice = self._advice or f"The emulator did not count {case.impl}: {described(error)}"
+            return None
         counts: Counts | None = result.counts
         return counts
 

@@ -1,8 +1,8 @@
 """The cuda backend: our kernels as CuPy RawKernels, and what runs through PyTorch, on a real NVIDIA GPU.
 
-Per case: inputs -> compile -> warm-up -> [flush -> event -> launch -> event] × n -> NaN-poison the output -> one more
-launch -> verify. A kernel that stopped writing cannot pass, and creating the inputs cannot warm the cache. The samples
-are taken in turns with those of the cases that run with it.
+Per case: inputs -> compile -> warm-up -> [flush -> hold -> event -> launch -> event] × n -> NaN-poison the output ->
+one more launch -> verify. A kernel that stopped writing cannot pass, and creating the inputs cannot warm the cache. The
+samples are taken in turns with those of the cases that run with it.
 
 This file decides what a case goes through and whose fault a failure is. How it gets onto the device is in `cuda_launch`
 and `cuda_tensors`, how a sample is taken in `cuda_timing`, what NVML says in `cuda_watch`.
@@ -17,15 +17,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from fa_bench import algorithms, reference
 from fa_bench.algorithms.base import Algorithm, KernelSpec
 from fa_bench.backends import baselines
-from fa_bench.backends.base import BackendName, Outcome, RunResult, Samples
+from fa_bench.backends.base import BackendName, Outcome, RunResult, Samples, TimeSource
 from fa_bench.backends.cuda_device import CudaDevice
 from fa_bench.backends.cuda_driver import Driver
-from fa_bench.backends.cuda_launch import Prepared, prepare_empty, prepare_kernels
+from fa_bench.backends.cuda_launch import (
+    EMPTY,
+    HOLD,
+    Hold,
+    Prepared,
+    prepare_empty,
+    prepare_hold,
+    prepare_kernels,
+)
 from fa_bench.backends.cuda_peaks import cuda_peaks
 from fa_bench.backends.cuda_tensors import empty_cache, prepare_tensors
 from fa_bench.backends.cuda_timing import L2State, TimedLaunch, TimerKind, warm_up
@@ -51,8 +59,6 @@ from fa_bench.model.peaks import MeasuredPeaks
 
 T = TypeVar("T")
 
-EMPTY: Final = KernelSpec("common/empty.cu", "empty")
-
 
 @dataclass(frozen=True, slots=True)
 class _Job:
@@ -66,6 +72,9 @@ class _Job:
     floor_ms: float
     rise: Rise
     finish_on: Callable[[_Job, Timings], RunResult]
+
+    def settle(self) -> None:
+        self.timed.settle()
 
     def sample(self) -> float:
         return self.timed.sample()
@@ -124,9 +133,11 @@ class CudaBackend:
         self._major = _nvrtc_major(self._device.driver_major)
         self._lookup = lookup
         self._clock = clock
-        self._floors_ms: dict[int, float] = {}
+        self._floors_ms: dict[tuple[int, TimeSource], float] = {}
+        self._hold: Hold | None = None
         self._held: dict[str, Prepared] = {}
         self._lost = False
+        self._left_open = False
 
     def implementations(self) -> Sequence[str]:
         """Our kernels, the user's, and those of the libraries that are installed."""
@@ -165,8 +176,8 @@ class CudaBackend:
 
     def _together(self, cases: Sequence[Case], gpu: Gpu) -> list[Outcome]:
         start = partial(self._start, SharedInputs(), gpu)
-        if self._lost:
-            return [_lost() for _ in cases]
+        if self._lost or self._left_open:
+            return [self._unusable() for _ in cases]
         with self._device:
             try:
                 outcomes = in_turns(
@@ -175,13 +186,16 @@ class CudaBackend:
                 forget_frames(outcomes)
                 return outcomes
             finally:
+                self._device.drop_flush()
                 for case in cases:
                     self._free(case)
+                if not (self._lost or self._left_open):
+                    empty_cache()
 
     def _guarded(self, case: Case, step: Callable[[], T]) -> T:
         """One step of a case; what goes wrong in it is that case's, since each step waits for what it enqueued."""
         if self._lost:
-            raise _lost()
+            raise self._unusable()
         try:
             return step()
         except Exception as error:
@@ -195,12 +209,14 @@ class CudaBackend:
 
     def _explained(self, case: Case, error: Exception) -> Exception:
         runtime, driver = self._cupy.cuda.runtime, self._cupy.cuda.driver
+        if self._lost:  # whatever noticed it first
+            return KernelFault(f"{case.impl} failed on {self.device}: {str(error).rstrip('.')}.")
         if isinstance(error, MemoryError):  # CuPy's OutOfMemoryError is one
             on_device = isinstance(error, self._cupy.cuda.memory.OutOfMemoryError)
             return OutOfMemory(f"{case.impl} ran out of memory on {self.device if on_device else 'the host'}.")
         if isinstance(error, FaBenchError):
             return error
-        if self._lost or isinstance(error, (runtime.CUDARuntimeError, driver.CUDADriverError)):
+        if isinstance(error, (runtime.CUDARuntimeError, driver.CUDADriverError)):
             return KernelFault(f"{case.impl} failed on {self.device}: {error}.")
         return error
 
@@ -221,24 +237,31 @@ class CudaBackend:
 
     def _start(self, inputs_of: SharedInputs, gpu: Gpu, case: Case) -> _Job:
         """Inputs -> compile -> warm-up, for this case's own kernels and shape. All that it needs is allocated here."""
+        if self._left_open:
+            raise self._unusable()
         if self._l2 == "cold":
             self._device.prepare_flush()
+        if self._hold is None:
+            self._hold = prepare_hold(self._device, self._compile(HOLD))
         empty_cache()
         with self._watch.starting() as rise:
             prepared = self._prepare(case, gpu, inputs_of(case))
             self._held[case.case_id] = prepared
-            floor_ms = self._launch_floor(prepared.launches)
-            warm_up(self._device, prepared)
+            timed = self._timed(prepared, self._hold, self._timer)
+            self._left_open = timed.left_open
         peak_bytes = prepared.peak_bytes()
-        timed = TimedLaunch(self._device, prepared, l2=self._l2, timer=self._timer)
         if self._strict_timer and timed.fallback:
             raise FaBenchError(f"{case.impl} can't be timed as asked. {timed.fallback}")
+        floor_ms = self._launch_floor(prepared.launches, timed.source, self._hold)
         return _Job(case, inputs_of(case), prepared, timed, peak_bytes, floor_ms, rise, self._finish)
 
     def _prepare(self, case: Case, gpu: Gpu, inputs: Inputs) -> Prepared:
-        if baselines.find(case.impl):
+        baseline = baselines.find(case.impl)
+        algorithm = None if baseline else self._lookup(case.impl)
+        if reason := algorithms.lacking(case, algorithm):
+            raise Unsupported(reason)
+        if algorithm is None:
             return prepare_tensors(self._device, case, inputs)
-        algorithm = self._lookup(case.impl)
         if reason := algorithm.unsupported(case, gpu):
             raise Unsupported(reason)
         return prepare_kernels(self._device, algorithm.program(case), self._compile, case, inputs)
@@ -246,11 +269,8 @@ class CudaBackend:
     def _finish(self, job: _Job, timings: Timings) -> RunResult:
         """Energy, then one launch more, whose output is verified."""
         median_ms = statistics.median(timings.times_ms)
-        energy = Energy()
-        if median_ms > 0.0:  # else the row is invalid_timing
-            energy = self._watch.measure_energy(job.prepared.launch, self._device.synchronize, median_ms, self._clock)
+        energy = self._energy(job.timed, median_ms)
         job.timed.once_more()
-        o, lse = job.prepared.outputs()
         return RunResult(
             samples=Samples(
                 timings.times_ms,
@@ -263,33 +283,54 @@ class CudaBackend:
                 floor_ms=job.floor_ms or None,  # events tick in half microseconds
                 fallback=job.timed.fallback,
             ),
-            verification=reference.verify(job.case, o, lse, job.inputs),
+            verification=job.prepared.verify(job.inputs),
             resources=job.prepared.resources,
             mem_peak_bytes=job.peak_bytes,
             mem_source=job.prepared.mem_source,
             **self._watch.columns(throttled=timings.throttled, energy=energy, rise=job.rise),
         )
 
+    def _energy(self, timed: TimedLaunch, median_ms: float) -> Energy:
+        """Energy of one launch, enqueued as for a sample."""
+        if median_ms <= 0.0:  # the row is invalid_timing
+            return Energy()
+        call_ms = median_ms * timed.copies
+        energy = self._watch.measure_energy(timed.call, self._device.synchronize, call_ms, self._clock)
+        if energy.mj_per_launch is None or energy.launches is None:
+            return energy
+        return Energy(energy.mj_per_launch / timed.copies, energy.launches * timed.copies)
+
     def profile(self, case: Case, gpu: Gpu) -> None:
         """Launch ``case`` once, warmed up, in the range that a profiler around this process looks at."""
         with self._device:
             prepared = self._prepare(case, gpu, reference.make_inputs(case))
-            warm_up(self._device, prepared)
+            warm_up(self._device, prepared.launch, self._clock)
             self._device.profiled(prepared.launch)
 
-    def _launch_floor(self, launches: int) -> float:
-        """Median time of ``launches`` empty kernels in ms, measured once, in the same way as any case."""
-        if launches not in self._floors_ms:
+    def _timed(self, prepared: Prepared, hold: Hold, timer: TimerKind) -> TimedLaunch:
+        return TimedLaunch(self._device, prepared, hold, l2=self._l2, timer=timer, clock=self._clock)
+
+    def _launch_floor(self, launches: int, source: TimeSource, hold: Hold) -> float:
+        """Median time of ``launches`` empty kernels in ms, measured once per timer, in the same way as any case."""
+        key = launches, source
+        if key not in self._floors_ms:
             empty = prepare_empty(self._device, self._compile(EMPTY), launches)
-            warm_up(self._device, empty)
-            timed = TimedLaunch(self._device, empty, l2=self._l2, timer=self._timer)
+            timed = self._timed(empty, hold, "graph" if source == "cuda-graph" else "events")
             rule = StoppingRule(max_elapsed_ms=200.0, min_sampled_ms=0.0, min_samples=50)
             timings = time_alone(timed.sample, rule, clock=self._clock)
-            self._floors_ms[launches] = statistics.median(timings.times_ms)
-        return self._floors_ms[launches]
+            self._floors_ms[key] = statistics.median(timings.times_ms)
+        return self._floors_ms[key]
 
     def _compile(self, spec: KernelSpec) -> CompiledKernel:
         return self._compiler(spec, self._device.sm, major=self._major)
+
+    def _unusable(self) -> DeviceLost:
+        what = (
+            "An earlier case's fault destroyed the CUDA context."
+            if self._lost
+            else "An earlier case could not be captured, and PyTorch's allocator takes the capture for under way."
+        )
+        return DeviceLost(what, "Run again with --resume.")
 
     def close(self) -> None:
         """Free device memory and shut NVML down."""
@@ -297,10 +338,6 @@ class CudaBackend:
             with self._device:
                 self._device.close()
         self._nvml.close()
-
-
-def _lost() -> DeviceLost:
-    return DeviceLost("An earlier case's fault destroyed the CUDA context.", "Run again with --resume.")
 
 
 def _nvrtc_major(driver_major: int) -> int:

@@ -59,10 +59,12 @@ class CudaDevice:
         self.smem_per_block_bytes = int(properties["sharedMemPerBlockOptin"])
         self.driver_major: int = cupy.cuda.runtime.driverGetVersion() // 1000
         # As text, a UUID that holds a zero byte arrives cut short: then only the bus id identifies the device.
-        raw = bytes(properties.get("uuid", b""))
+        # On Windows it may run on into what lies behind its 16 bytes.
+        raw = bytes(properties.get("uuid", b""))[:16]
         self.uuid = f"GPU-{uuid.UUID(bytes=raw)}" if len(raw) == 16 else None
         self.pci_bus_id: str = self._device.pci_bus_id
         self._functions: dict[tuple[str, str], Any] = {}
+        self._allowed_smem: dict[tuple[str, str], int] = {}
         self._scratch: Any = None
         with self._device:
             self.stream = cupy.cuda.Stream(non_blocking=True)
@@ -139,8 +141,9 @@ class CudaDevice:
                 # get_function loads the module, so the file may go afterwards.
                 function = self.cupy.RawModule(path=str(path)).get_function(kernel.entry)
             self._functions[key] = function
-        if dynamic_smem_bytes > DEFAULT_SMEM_BYTES:
-            function.max_dynamic_shared_size_bytes = dynamic_smem_bytes
+        # A case that needs less must not take it from one that shares the function and is still to be launched.
+        if dynamic_smem_bytes > self._allowed_smem.get(key, DEFAULT_SMEM_BYTES):
+            function.max_dynamic_shared_size_bytes = self._allowed_smem[key] = dynamic_smem_bytes
         return function
 
     def synchronize(self) -> None:
@@ -171,6 +174,10 @@ class CudaDevice:
         if self._scratch is None:
             self._scratch = self.allocate(max(FLUSH_FACTOR * self.l2_bytes, MIN_FLUSH_BYTES))
 
+    def drop_flush(self) -> None:
+        """Free what `prepare_flush` allocated."""
+        self._scratch = None
+
     def flush(self) -> None:
         """Evict the L2 cache by writing over a buffer that is larger.
 
@@ -190,5 +197,6 @@ class CudaDevice:
     def close(self) -> None:
         """Drop modules and memory."""
         self._functions.clear()
-        self._scratch = None
+        self._allowed_smem.clear()
+        self.drop_flush()
         self.release()

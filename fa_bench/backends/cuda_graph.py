@@ -22,6 +22,10 @@ class NotCaptured(FaBenchError):
     """Why a case can't be replayed as a graph, as the end of a sentence."""
 
 
+class CaptureLeftOpen(NotCaptured):
+    """A library that takes a capture for still under way: this process can finish what it began, and no more."""
+
+
 def capture(device: CudaDevice, enqueue: Callable[[], None], *, copies: int, kernels: int) -> Callable[[], None]:
     """Capture ``copies`` launches into one graph and return what replays it on the device's stream.
 

@@ -7,24 +7,26 @@ into a graph. Nothing here is timed, and nothing here knows NVML, caches or what
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fa_bench.algorithms.base import KernelSpec, Program
-from fa_bench.backends.base import Resources
+from fa_bench.algorithms.base import KernelSpec, Launch, Program
+from fa_bench.backends.base import Resources, Verification
 from fa_bench.backends.cuda_device import CudaDevice
 from fa_bench.backends.cuda_graph import capture
-from fa_bench.backends.programs import POISON, arguments, filled, has_buffer, output, resources
+from fa_bench.backends.programs import POISON, arguments, filled, resources, verified
 from fa_bench.backends.turns import Inputs
 from fa_bench.cases import Case
 from fa_bench.compiler import CompiledKernel
 
-Array = NDArray[Any]
-Output = tuple[Array, Array | None]
+EMPTY: Final = KernelSpec("common/empty.cu", "empty")
+HOLD: Final = KernelSpec("common/hold.cu", "hold")
+
+#: (ms) -> enqueues what keeps the stream busy for so long.
+Hold = Callable[[float], None]
 
 
 @dataclass(slots=True)
@@ -37,8 +39,8 @@ class Prepared:
         Enqueues the case once.
     poison : callable
         Fills what the last launch (or replay) wrote with NaN.
-    outputs : callable
-        O and, where there is one, LSE of the last launch, on the host.
+    verify : callable
+        (inputs) -> what the last launch left, held against the fp64 reference on the host.
     capture : callable
         (copies) -> what replays that many launches as one graph; raises `NotCaptured`.
     free : callable
@@ -54,7 +56,7 @@ class Prepared:
 
     launch: Callable[[], None]
     poison: Callable[[], None]
-    outputs: Callable[[], Output]
+    verify: Callable[[Inputs], Verification]
     capture: Callable[[int], Callable[[], None]]
     free: Callable[[], None]
     peak_bytes: Callable[[], int]
@@ -82,12 +84,17 @@ def prepare_kernels(
             device.upload(arrays[buffer.name], filled(buffer, inputs[buffer.name]))
     peak_bytes = device.used_bytes() - before
     compiled = [compiled_for(launch.kernel) for launch in program.launches]
-    calls = [
-        (device.load(kernel, step.smem_bytes), step, tuple(arguments(step, arrays.__getitem__)))
-        for step, kernel in zip(program.launches, compiled, strict=True)
-    ]
+    before_it = [compiled_for(launch.kernel) for launch in program.setup]
 
-    def launch() -> None:
+    def loaded(steps: Sequence[Launch], kernels: Sequence[CompiledKernel]) -> list[tuple[Any, Launch, tuple[Any, ...]]]:
+        return [
+            (device.load(kernel, step.smem_bytes), step, tuple(arguments(step, arrays.__getitem__)))
+            for step, kernel in zip(steps, kernels, strict=True)
+        ]
+
+    calls, setup = loaded(program.launches, compiled), loaded(program.setup, before_it)
+
+    def launch(calls: Sequence[tuple[Any, Launch, tuple[Any, ...]]] = calls) -> None:
         for function, step, args in calls:
             function(step.grid, step.block, args, shared_mem=step.smem_bytes)
 
@@ -95,23 +102,22 @@ def prepare_kernels(
         for buffer in program.buffers:
             if buffer.role != "input":
                 device.fill(arrays[buffer.name], POISON)
+        launch(setup)  # what the program is given is no output of it
 
-    def outputs() -> Output:
-        o = output(program, "O", device.download(arrays["O"]), case)
-        if not has_buffer(program, "LSE"):
-            return o, None
-        return o, output(program, "LSE", device.download(arrays["LSE"]), case)
+    def verify(inputs: Inputs) -> Verification:
+        return verified(case, program, lambda name: device.download(arrays[name]), inputs)
 
     def free() -> None:
         arrays.clear()
         calls.clear()
+        setup.clear()
 
     kernels = len(calls)
     poison()
     return Prepared(
         launch,
         poison,
-        outputs,
+        verify,
         lambda copies: capture(device, launch, copies=copies, kernels=kernels),
         free,
         lambda: peak_bytes,
@@ -119,6 +125,10 @@ def prepare_kernels(
         kernels,
         resources(program.launches, compiled),
     )
+
+
+def _nothing_to_verify(inputs: Inputs) -> Verification:
+    raise AssertionError("an empty kernel has no output")
 
 
 def prepare_empty(device: CudaDevice, kernel: CompiledKernel, launches: int) -> Prepared:
@@ -132,10 +142,24 @@ def prepare_empty(device: CudaDevice, kernel: CompiledKernel, launches: int) -> 
     return Prepared(
         launch,
         lambda: None,
-        lambda: (np.empty(0), None),
+        _nothing_to_verify,
         lambda copies: capture(device, launch, copies=copies, kernels=launches),
         lambda: None,
         lambda: 0,
         "",
         launches,
     )
+
+
+def prepare_hold(device: CudaDevice, kernel: CompiledKernel) -> Hold:
+    """What lets the host get ahead of the GPU: one thread that waits, by the GPU's clock, and touches no memory.
+
+    It ends by itself, so that a launch that waits for the GPU (a library's first allocation, a copy to the host) is
+    late and not stuck.
+    """
+    wait = device.load(kernel, 0)
+
+    def hold(ms: float) -> None:
+        wait((1, 1, 1), (1, 1, 1), (np.uint64(round(ms * 1e6)),))
+
+    return hold

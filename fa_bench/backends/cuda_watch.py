@@ -7,13 +7,25 @@ it is timed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from fa_bench.measure.energy import Clock, Energy, energy_per_launch
-from fa_bench.measure.nvml import Nvml, NvmlDevice, Sampler, summarize_readings
+from fa_bench.measure.nvml import Nvml, NvmlDevice
+from fa_bench.measure.readings import Sampler, summarize_readings
+
+#: What `NvmlDevice.missing` calls a figure -> its column.
+_COLUMNS: Final[Mapping[str, str]] = {
+    "memory": "nvml_mem_peak_bytes",
+    "power": "power_w",
+    "energy": "energy_mj",
+    "SM clock": "sm_clock_mhz",
+    "memory clock": "mem_clock_mhz",
+    "temperature": "temperature_c",
+    "throttling": "throttled",
+}
 
 
 @dataclass(slots=True)
@@ -93,8 +105,11 @@ class Watch:
             absent = self._nvml.unavailable() or "NVML has no device with this UUID or PCI bus id."
             return {"device_reason": f"NVML: {absent}"}
         sampler = self._sampler
-        summary = summarize_readings([] if sampler is None else sampler.readings, None, throttled)
+        readings = [] if sampler is None else sampler.readings
+        summary = summarize_readings(readings, None, throttled)
         missing = dict(self._device.missing())
+        if any(reading.power_mean_s for reading in readings):
+            missing.setdefault("power", "given as a mean over longer than the sampling took")
         if energy.reason:
             missing["energy"] = energy.reason
         columns: dict[str, Any] = {
@@ -114,4 +129,6 @@ class Watch:
                 "nvml_mem_source": self._device.memory_source,
                 "nvml_interval_ms": rise.interval_ms,
             }
-        return columns | {"device_reason": "; ".join(f"{figure}: {why}" for figure, why in missing.items())}
+        # A call may fail once and answer later: only what this case lacks is explained.
+        lacking = {figure: why for figure, why in missing.items() if columns.get(_COLUMNS[figure]) is None}
+        return columns | {"device_reason": "; ".join(f"{figure}: {why}" for figure, why in lacking.items())}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -30,16 +30,17 @@ from fa_bench.backends.programs import (
     Bytes,
     alignment_classes,
     fitting_arguments,
-    has_buffer,
-    output,
     put_inputs,
     resources,
+    verification_bytes,
+    verified,
 )
 from fa_bench.cases import Case
 from fa_bench.compiler import CompiledKernel, compile_kernel
 from fa_bench.errors import DeviceUnavailable, OutOfMemory, Unsupported
 from fa_bench.measure.environment import cpu_name, usable_cpus
 from fa_bench.measure.memory import available_bytes
+from fa_bench.model.flops import PRODUCTS
 from fa_bench.model.gpu import Gpu
 
 #: Cases with at most this many multiply-adds run every slice: a second or so on one core.
@@ -120,11 +121,13 @@ class EmulatorBackend:
         """The program's buffers, with checks their shadow, and the verification, in bytes."""
         program = self._lookup(case.impl).program(case)
         shadow = shadow_bytes(program) if self._checks else 0
-        return program.nbytes + shadow + reference.verification_bytes(case)
+        return program.nbytes + shadow + verification_bytes(case)
 
     def run(self, case: Case, gpu: Gpu) -> RunResult:
         """Compile ``case`` for ``gpu``, execute it, count, and verify the slices that were run."""
         algorithm = self._lookup(case.impl)
+        if reason := algorithms.lacking(case, algorithm):
+            raise Unsupported(reason)
         if reason := algorithm.unsupported(case, gpu):
             raise Unsupported(reason)
         try:
@@ -135,35 +138,39 @@ class EmulatorBackend:
     def _run(self, case: Case, gpu: Gpu, program: Program) -> RunResult:
         try:
             compiled = [self._compile(launch.kernel, gpu.sm) for launch in program.launches]
+            prepared = [self._compile(launch.kernel, gpu.sm) for launch in program.setup]
         except DeviceUnavailable as error:
             raise Unsupported(error.message) from error
         inputs = reference.make_inputs(case)
         memory = self._ptx.Memory()
         raw = {b.name: memory.allocate(b.name, b.nbytes) for b in program.buffers}
-        put_inputs(program, raw, inputs)  # everything else arrives poisoned
-        anew = partial(_anew, program, raw, inputs)
         tally = _Tally([buffer.name for buffer in program.buffers])
-        classes = None
+        classes: list[list[int]] | None = None
+
+        def anew(checks: Any = None) -> None:
+            """Memory as it is before the program: inputs, what the setup leaves, and everything else poisoned."""
+            _anew(program, raw, inputs)
+            for launch, kernel in zip(program.setup, prepared, strict=True):
+                self._launch(launch, kernel, memory, classes, _Tally([]), checks)
+
         runs: list[CacheRun] = []
         if self._counters == "full":
+            anew()
             runs = self._cache_runs(case, gpu, program, compiled, memory, anew, tally)
         counted = bool(runs) and runs[-1].prefix is None
         if not counted or self._checks:
             classes = self._slices(case, program)
-            if runs:
-                anew()
             checks: Any = sanitizer(self._ptx, program) if self._checks else None
+            anew(checks)
             into = _Tally([]) if counted else tally
             for launch, kernel in zip(program.launches, compiled, strict=True):
                 self._launch(launch, kernel, memory, classes, into, checks)
         slices = None if classes is None else sorted(members[0] for members in classes)
         if self._checks:
             checks.require_outputs(slices_that_ran(program, slices))
-        o = output(program, "O", raw["O"], case)
-        lse = output(program, "LSE", raw["LSE"], case) if has_buffer(program, "LSE") else None
         return RunResult(
             counts=tally.counts(1.0 if counted or slices is None else len(slices) / case.shape.slices, runs),
-            verification=reference.verify(case, o, lse, inputs, slices),
+            verification=verified(case, program, raw.__getitem__, inputs, slices),
             resources=resources(program.launches, compiled),
             mem_peak_bytes=program.nbytes,
             mem_source="allocator",
@@ -208,9 +215,11 @@ class EmulatorBackend:
     def _slices(self, case: Case, program: Program) -> list[list[int]] | None:
         """Alignment classes, of which the first member of each is run; None to run everything."""
         s = case.shape
-        fma = 2 * s.slices * s.visible_pairs * s.head_dim
-        by_slice = any(launch.ctas_per_slice for launch in program.launches)
-        if self._all_slices or not by_slice or fma <= ALL_SLICES_FMA:
+        fma = PRODUCTS[case.direction] * s.total_visible_pairs * s.head_dim
+        # dK and dV of a K/V head are sums over all query heads that share it.
+        by_slice = any(launch.ctas_per_slice for launch in program.launches) and not (case.backward and s.group > 1)
+        # Slices of a packed batch differ in length.
+        if self._all_slices or not by_slice or s.seqlens is not None or fma <= ALL_SLICES_FMA:
             return None
         classes = alignment_classes(program, s)
         if len(classes) == s.slices:
@@ -279,10 +288,11 @@ class _Tally:
         """Count one launch ``times`` times."""
         for tensor in sorted(counters.tensors, key=lambda name: (self._place.get(name, len(self._place)), name)):
             count = counters.tensors[tensor]
-            self._sectors[kernel, tensor, "read"] += times * count.read_sectors
-            self._sectors[kernel, tensor, "write"] += times * count.write_sectors
-            self._requests[kernel, tensor, "read"] += times * count.read_requests
-            self._requests[kernel, tensor, "write"] += times * count.write_requests
+            # An atomic operation reads and writes its sectors, here as behind the L1.
+            self._sectors[kernel, tensor, "read"] += times * (count.read_sectors + count.atomic_sectors)
+            self._sectors[kernel, tensor, "write"] += times * (count.write_sectors + count.atomic_sectors)
+            self._requests[kernel, tensor, "read"] += times * (count.read_requests + count.atomic_requests)
+            self._requests[kernel, tensor, "write"] += times * (count.write_requests + count.atomic_requests)
         extra = self._extra.setdefault(kernel, Counter())
         for name in ("requests", "wavefronts", "conflicts"):
             extra[f"shared_{name}"] += times * getattr(counters.shared, name)
@@ -318,7 +328,7 @@ class _Tally:
 
 
 def _anew(program: Program, raw: Mapping[str, Bytes], inputs: Mapping[str, Any]) -> None:
-    """Memory as it was before the first pass: inputs, and everything else poisoned."""
+    """Memory with inputs, and everything else poisoned."""
     for content in raw.values():
         content.fill(POISON)
     put_inputs(program, raw, inputs)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from fa_bench import reference
+from fa_bench import algorithms, reference
 from fa_bench.backends import baselines, numpy_impls
 from fa_bench.backends.base import BackendName, Outcome, RunResult, Samples
 from fa_bench.backends.baselines import NUMPY_IMPLEMENTATIONS
@@ -46,6 +46,9 @@ class _Job:
     clock: Clock
     peak_bytes: int | None = None
     mem_source: str = ""
+
+    def settle(self) -> None:
+        """Nothing: a run keeps nothing that another could take."""
 
     def sample(self) -> float:
         """Time one run by the host clock; its output is free again afterwards, as in a real program."""
@@ -123,6 +126,8 @@ class HostBackend:
             raise OutOfMemory(f"{case.impl} ran out of memory.") from error
 
     def _start(self, inputs_of: SharedInputs, case: Case) -> _Job:
+        if reason := algorithms.lacking(case, None):
+            raise Unsupported(reason)
         inputs = inputs_of(case)
         growth: int | None
         if case.impl in NUMPY_IMPLEMENTATIONS:

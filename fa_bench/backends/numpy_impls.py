@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fa_bench.cases import AttentionShape, Case, Tile
-from fa_bench.reference import decode, encode
+from fa_bench.storage import decode, encode
 
 Array = NDArray[Any]
 

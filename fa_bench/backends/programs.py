@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fa_bench import reference, reference_backward
 from fa_bench.algorithms.base import ELEMENT_BYTES, Buffer, Launch, Program, Scalar
-from fa_bench.backends.base import Resources
+from fa_bench.backends.base import Resources, Verification
 from fa_bench.cases import AttentionShape, Case
 from fa_bench.compiler import CompiledKernel
 from fa_bench.errors import UsageError
@@ -25,7 +26,12 @@ Bytes = NDArray[np.uint8]
 T = TypeVar("T", int, float)
 
 #: NumPy type of each storage type; bfloat16 travels as its bit patterns.
-STORAGE: Final[Mapping[str, type[np.generic]]] = {"fp16": np.float16, "bf16": np.uint16, "fp32": np.float32}
+STORAGE: Final[Mapping[str, type[np.generic]]] = {
+    "fp16": np.float16,
+    "bf16": np.uint16,
+    "fp32": np.float32,
+    "i32": np.int32,
+}
 _C_TYPES: Final[Mapping[str, type[np.generic]]] = {
     "bool": np.bool_,
     "i32": np.int32,
@@ -73,10 +79,57 @@ def filled(buffer: Buffer, values: NDArray[Any]) -> Bytes:
 
 def output(program: Program, name: str, raw: Bytes, case: Case) -> NDArray[Any]:
     """Output ``O`` or ``LSE`` out of its raw bytes, contiguous in logical order."""
-    s = case.shape
-    lead = (s.batch, s.heads_q, s.seq_q)
-    shape = (*lead, s.head_dim) if name == "O" else lead
+    batch, queries, _ = case.shape.tensor_sizes
+    lead = (batch, case.shape.heads_q, queries)
+    shape = (*lead, case.shape.dim_v) if name == "O" else lead
     return np.ascontiguousarray(tensor_view(program.buffer(name), raw)).reshape(shape)
+
+
+def verified(
+    case: Case,
+    program: Program,
+    read: Callable[[str], Bytes],
+    inputs: Mapping[str, NDArray[Any]],
+    slices: Sequence[int] | None = None,
+) -> Verification:
+    """Hold what a program left in its buffers against the fp64 reference: O and LSE, the gradients, or both.
+
+    Parameters
+    ----------
+    case : Case
+    program : Program
+    read : callable
+        Raw bytes of a buffer, by name.
+    inputs : mapping
+        As `fa_bench.reference.make_inputs` returns them.
+    slices : sequence of int, optional
+        Slices that were run (batch · heads_q + head); all by default.
+    """
+
+    found = []
+    if case.forward:
+        o = output(program, "O", read("O"), case)
+        lse = output(program, "LSE", read("LSE"), case) if has_buffer(program, "LSE") else None
+        found.append(reference.verify(case, o, lse, inputs, slices))
+    if case.backward:
+        gradients = {
+            name: np.ascontiguousarray(tensor_view(program.buffer(name), read(name)))
+            for name in reference_backward.GRADIENTS
+        }
+        found.append(reference_backward.verify_gradients(case, gradients, inputs, slices))
+    return worst(found)
+
+
+def verification_bytes(case: Case) -> int:
+    """Host memory that the inputs and :func:`verified` hold at their peak, in bytes."""
+    backward = reference_backward.verification_bytes(case) if case.backward else 0
+    return reference.verification_bytes(case) + backward
+
+
+def worst(found: Sequence[Verification]) -> Verification:
+    """Of several verifications the first that failed, else the one with the largest error."""
+    failed = [verification for verification in found if not verification.passed]
+    return failed[0] if failed else max(found, key=lambda verification: verification.max_abs_err)
 
 
 def arguments(launch: Launch, pointer: Callable[[str], Any]) -> list[Any]:

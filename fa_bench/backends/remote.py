@@ -7,6 +7,7 @@ The parent imports no CUDA and makes no context. It does not know which backend 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -24,15 +25,26 @@ from fa_bench.backends.wire import BEAT_S, Answer, Hello, Request, Unreadable, r
 from fa_bench.cases import Case
 from fa_bench.errors import DeviceLost, DeviceUnavailable, KernelFault
 from fa_bench.model.gpu import Gpu
+from fa_bench.processes import end_group
 from fa_bench.units import format_duration
 
 #: Seconds without a beat after which a child is given up: it may swap, or a library may hold Python's lock for long.
 SILENCE_S: Final = 120.0
+#: Seconds for anything but a case: opening a device imports libraries and makes a context.
+QUESTION_S: Final = 300.0
+#: Seconds that the end of a dead child's pipe is waited for.
+LISTENER_S: Final = 10.0
 
 Opener = Callable[[], Backend]
 
 
-def open_remote(opener: Opener, *, case_limit_s: float | None = None, silence_s: float = SILENCE_S) -> RemoteBackend:
+def open_remote(
+    opener: Opener,
+    *,
+    case_limit_s: float | None = None,
+    silence_s: float = SILENCE_S,
+    question_s: float = QUESTION_S,
+) -> RemoteBackend:
     """Start a child and open a backend in it; it takes turns if that one does.
 
     Parameters
@@ -43,37 +55,48 @@ def open_remote(opener: Opener, *, case_limit_s: float | None = None, silence_s:
         Seconds that a case may take; without it only a child that says nothing is given up.
     silence_s : float
         Seconds without a sign of life after which a child is given up.
+    question_s : float
+        Seconds for opening the backend, and for a question about its memory or a case's.
 
     Raises
     ------
     DeviceUnavailable
-        If the backend can't be opened here, or its process dies of that.
+        If the backend can't be opened here, its process dies of that or takes too long.
     """
     child = _Child(silence_s)
     try:
-        hello = child.ask(Request("open", (opener,)))
+        hello = child.ask(Request("open", (opener,)), question_s)
     except BaseException as error:
         child.end()
         if isinstance(error, _Lost):
             raise DeviceUnavailable(f"The process that was to open the device {error}.") from None
         raise
     kind = RemoteTurns if hello.takes_turns else RemoteBackend
-    return kind(opener, child, hello, case_limit_s, silence_s)
+    return kind(opener, child, hello, case_limit_s=case_limit_s, silence_s=silence_s, question_s=question_s)
 
 
 class RemoteBackend:
     """The backend in the child, see `open_remote`. A case whose process dies runs once more, in a fresh one."""
 
     def __init__(
-        self, opener: Opener, child: _Child, hello: Hello, case_limit_s: float | None, silence_s: float
+        self,
+        opener: Opener,
+        child: _Child,
+        hello: Hello,
+        *,
+        case_limit_s: float | None,
+        silence_s: float,
+        question_s: float,
     ) -> None:
         self.name: BackendName = hello.name
         self.device = hello.device
         self._opener = opener
         self._case_limit_s = case_limit_s
         self._silence_s = silence_s
+        self._question_s = question_s
         self._child: _Child | None = child
         self._known: set[str] = set()
+        self._used = False  # whether this child had a case before
         self._closed = False
         self._changing = threading.Lock()
 
@@ -98,8 +121,12 @@ class RemoteBackend:
         KernelFault
             Also when the child dies of the case twice, or when it takes longer than it may.
         """
+        used = self._used
         try:
             return self._run(case, gpu)
+        except DeviceLost:
+            if not used:
+                raise
         except _Lost as lost:
             if lost.hung:
                 raise _blamed(case, lost) from None
@@ -113,6 +140,7 @@ class RemoteBackend:
 
     def _run(self, case: Case, gpu: Gpu) -> RunResult:
         result: RunResult = self._ask("run", case, gpu, limit_s=self._case_limit_s)
+        self._used = True
         return result
 
     def _last_try(self, case: Case, gpu: Gpu) -> RunResult:
@@ -123,11 +151,11 @@ class RemoteBackend:
 
     def _plan(self, method: str, *args: Any) -> Any:
         try:
-            return self._ask(method, *args)
+            return self._ask(method, *args, limit_s=self._question_s)
         except _Lost as lost:
             raise DeviceUnavailable(f"The process of {self.device} {lost}.") from None
 
-    def _ask(self, method: str, *args: Any, limit_s: float | None = None) -> Any:
+    def _ask(self, method: str, *args: Any, limit_s: float | None) -> Any:
         """Ask the child, a fresh one if the last is gone. After a fault, which may have cost the device, it goes."""
         try:
             child = self._running()
@@ -148,7 +176,7 @@ class RemoteBackend:
             self._child = fresh = _Child(self._silence_s)
             self._known = set()
         try:
-            fresh.ask(Request("open", (self._opener,)))
+            fresh.ask(Request("open", (self._opener,)), self._question_s)
         except BaseException:
             self._drop()
             raise
@@ -158,7 +186,7 @@ class RemoteBackend:
         with self._changing:
             if self._child is not None:
                 self._child.end()
-            self._child = None
+            self._child, self._used = None, False
 
 
 class RemoteTurns(RemoteBackend):
@@ -168,17 +196,20 @@ class RemoteTurns(RemoteBackend):
         """Run cases together in the child.
 
         If that costs the device, those that did not finish run again in a fresh child: together where another is known
-        to have done it, else one by one, so that each is blamed for what it does alone.
+        to have done it, one of them or of the cases before, else one by one, so that each is blamed for what it does
+        alone.
         """
+        used = self._used
         limit_s = None if self._case_limit_s is None else self._case_limit_s * len(cases)
         try:
             outcomes: Sequence[Outcome] = self._ask("run_together", tuple(cases), gpu, limit_s=limit_s)
         except (_Lost, DeviceLost):
             return [self._alone(case, gpu) for case in cases]
+        self._used = True
         if any(isinstance(outcome, KernelFault) for outcome in outcomes):
             self._drop()
         lost = [case for case, outcome in zip(cases, outcomes, strict=True) if isinstance(outcome, DeviceLost)]
-        together = 1 < len(lost) < len(cases)
+        together = len(lost) > 1 and (used or len(lost) < len(cases))
         again = iter(self.run_together(lost, gpu) if together else [self._alone(case, gpu) for case in lost])
         return [next(again) if isinstance(outcome, DeviceLost) else outcome for outcome in outcomes]
 
@@ -221,16 +252,17 @@ class _Child:
         # A thread, since Windows can't wait for a pipe with a limit.
         assert self._process.stdout is not None
         message: Any = True
-        while message is not None:
-            try:
-                message = receive(self._process.stdout)
-            except Unreadable as error:
-                message = Answer(error=error)
-            except Exception:  # what is no message at all is the end
-                message = None
-            self._inbox.put(message)
+        with self._process.stdout as answers:
+            while message is not None:
+                try:
+                    message = receive(answers)
+                except Unreadable as error:
+                    message = Answer(error=error)
+                except Exception:  # what is no message at all is the end
+                    message = None
+                self._inbox.put(message)
 
-    def ask(self, request: Request, limit_s: float | None = None) -> Any:
+    def ask(self, request: Request, limit_s: float | None) -> Any:
         """The answer; an error of the child is raised as itself.
 
         Time is counted in the child's beats and in waits without one, not by a clock: a parent that was stopped for a
@@ -244,7 +276,7 @@ class _Child:
         assert self._process.stdin is not None
         try:
             send(self._process.stdin, request)
-        except OSError:
+        except (OSError, ValueError):  # its end is closed, or this one is: another thread ended the child
             raise _Lost(self._death()) from None
         beats = silent = 0
         while True:
@@ -281,16 +313,12 @@ class _Child:
         return f"died of {name}{oom}"
 
     def end(self) -> None:
-        """End the process, whatever it does."""
-        self._process.kill()
-        self._process.wait()
-        self._listener.join()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            try:
-                pipe.close()
-            except OSError:  # a request that was never read
-                continue
+        """End the process and what it started, whatever they do."""
+        end_group(self._process)
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # a request that was never read
+            self._process.stdin.close()
+        self._listener.join(LISTENER_S)  # a process that left the group may have inherited the pipe, and keep it open
 
 
 def child_environment() -> dict[str, str]:

@@ -74,10 +74,11 @@ class TorchAttention:
             if reason := baseline.unsupported(case, "cuda", f"sm_{major}{minor}"):
                 raise Unsupported(reason)
         self._case = case
-        self._qkv = tuple(_upload(inputs[name], case, device) for name in "QKV")
         module, _, factory = baseline.factory.partition(":")
         make: Callable[..., Call] = getattr(importlib.import_module(module), factory)
-        self._call = make(case, *self._qkv)
+        with translated_errors(case):
+            self._qkv = tuple(_upload(inputs[name], case, device) for name in "QKV")
+            self._call = make(case, *self._qkv)
 
     def __call__(self) -> Any:
         """Run once; what the library returns, for `to_numpy` and `poison`."""
@@ -86,15 +87,26 @@ class TorchAttention:
 
     def to_numpy(self, result: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """O and LSE of a call's result."""
-        o, lse = self._call.finish(result)
-        # FlashAttention marks a query that sees nothing by +inf, which no logarithm of a sum of its scores can be.
-        return to_numpy(o), None if lse is None else to_numpy(lse.masked_fill(lse == mathematics.inf, -mathematics.inf))
+        with translated_errors(self._case):
+            o, lse = self._call.finish(result)
+            # FlashAttention marks a query that sees nothing by +inf, which no logarithm of a sum of its scores can be.
+            seen = None if lse is None else to_numpy(lse.masked_fill(lse == mathematics.inf, -mathematics.inf))
+            return to_numpy(o), seen
 
     def poison(self, result: Any) -> None:
         """Fill a result with NaN before it is dropped: the next call may be given the same memory for its own."""
-        for part in result if isinstance(result, tuple) else (result,):
-            if isinstance(part, torch.Tensor) and part.is_floating_point():
-                part.fill_(mathematics.nan)
+        for part in _floating(result):
+            part.fill_(mathematics.nan)
+
+    def poisoned_like(self, result: Any) -> list[torch.Tensor]:
+        """New tensors as large as a result's, filled with NaN: their memory is what a call may be given next."""
+        with translated_errors(self._case):
+            return [torch.full_like(part, mathematics.nan) for part in _floating(result)]
+
+
+def _floating(result: Any) -> list[torch.Tensor]:
+    parts = result if isinstance(result, tuple) else (result,)
+    return [part for part in parts if isinstance(part, torch.Tensor) and part.is_floating_point()]
 
 
 def math(case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Call:

@@ -29,14 +29,14 @@ Inputs = Mapping[str, NDArray[Any]]
 
 
 class SharedInputs:
-    """Q, K and V of cases that run together, made once for all that have the same: shape, data type and seed."""
+    """Inputs of cases that run together, made once for all that have the same: shape, type, features, pass and seed."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[Any, ...], Inputs] = {}
 
     def __call__(self, case: Case) -> Inputs:
         """The inputs of ``case``, in logical order. Not to be written to."""
-        key = case.shape, case.dtype, case.seed
+        key = case.shape, case.dtype, case.seed, case.backward, case.features
         if key not in self._made:
             self._made[key] = reference.make_inputs(case)
         return self._made[key]
@@ -44,6 +44,10 @@ class SharedInputs:
 
 class Job(Protocol):
     """A case that was started: its inputs are in place, it is compiled and warm."""
+
+    def settle(self) -> None:
+        """Make good, when all have started, what the start of others took from it."""
+        ...
 
     def sample(self) -> float:
         """Take one sample, in ms."""
@@ -75,7 +79,7 @@ def in_turns(
     watch: Callable[[], AbstractContextManager[Callable[[], bool]]] = unwatched,
     clock: Clock = time.perf_counter,
 ) -> list[Outcome]:
-    """Start all cases, sample them in turns (A B A B ...), finish each. One outcome per case, in their order.
+    """Start all cases, settle them, sample in turns (A B A B ...), finish each. One outcome per case, in their order.
 
     Parameters
     ----------
@@ -99,6 +103,12 @@ def in_turns(
             jobs[index] = guard(case, partial(start, case))
         except Exception as error:
             outcomes[index] = error
+    for index, job in list(jobs.items()):
+        try:
+            guard(cases[index], job.settle)
+        except Exception as error:
+            outcomes[index] = error
+            del jobs[index]
     contenders = [Contender(partial(guard, cases[index], job.sample), rule.fresh()) for index, job in jobs.items()]
     with watch() as throttled:
         taken = take_turns(contenders, throttled=throttled, clock=clock)

@@ -27,6 +27,7 @@ from fa_bench.cli.doctor import doctor
 from fa_bench.cli.gpus import gpus
 from fa_bench.cli.io_model import io_model
 from fa_bench.cli.kernels import kernels
+from fa_bench.cli.ladder import ladder
 from fa_bench.cli.mutate import mutate
 from fa_bench.cli.options import AxesCommand
 from fa_bench.cli.profile import profile
@@ -103,6 +104,7 @@ _COMMANDS: Final[tuple[tuple[Callable[..., int | None], type[TyperCommand]], ...
     (mutate, AxesCommand),
     (gpus, TyperCommand),
     (kernels, TyperCommand),
+    (ladder, TyperCommand),
     (doctor, TyperCommand),
     (cache, TyperCommand),
 )

@@ -10,19 +10,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from fa_bench.cases import DTYPES, LAYOUTS, Tile
+from fa_bench.cases import DIRECTIONS, DTYPES, LAYOUTS, Direction, DType, Features, Layout, Tile
 from fa_bench.config import AXES, load_preset
 from fa_bench.errors import UsageError, nearest
 from fa_bench.units import parse_axis, parse_int, parse_list, parse_tile
 
 if TYPE_CHECKING:
-    from fa_bench.cases import DType, Layout
-    from fa_bench.sweep.plan import Block, SweepRequest
+    from fa_bench.sweep.plan import Block, SweepRequest, Window
 
 T = TypeVar("T")
 
 #: Two ways to say the same size: the one that is named last holds.
-_EXCLUSIVE: Final = (("batch", "tokens"), ("heads", "hidden"))
+_EXCLUSIVE: Final = (
+    *(("batch", "tokens"), ("heads", "hidden")),
+    *(("seq", "seqlens"), ("batch", "seqlens"), ("tokens", "seqlens")),
+)
+_FEATURES: Final = {"softcap": "softcap", "dropout": "dropout_p", "bias": "bias", "alibi": "alibi", "sinks": "sinks"}
+_WITH_NUMBER: Final = ("softcap", "dropout")
 _CAUSAL: Final[Mapping[str, tuple[bool, ...]]] = {"true": (True,), "false": (False,), "both": (False, True)}
 
 
@@ -84,7 +88,12 @@ def sweep_request(axes: Mapping[str, AxisText], device: str, gpu: str | None) ->
         impls=parsed("impl", _impls, ()),
         dtypes=parsed("dtype", parse_dtypes, ("fp16",)),
         causal=parsed("causal", parse_causal, (False,)),
+        windows=parsed("window", parse_windows, (None,)),
+        features=parsed("features", parse_features, (Features(),)),
+        head_dim_v=size("head_dim_v"),
         layouts=parsed("layout", parse_layouts, ("bhsd",)),
+        directions=parsed("direction", parse_directions, ("fwd",)),
+        seqlens=parsed("seqlens", parse_seqlens, None),
         batch=size("batch"),
         heads=size("heads"),
         heads_kv=size("kv_heads"),
@@ -118,10 +127,53 @@ def parse_layouts(text: str) -> tuple[Layout, ...]:
     return cast("tuple[Layout, ...]", _words(text, LAYOUTS))
 
 
+def parse_directions(text: str) -> tuple[Direction, ...]:
+    """Passes, separated by commas."""
+    return cast("tuple[Direction, ...]", _words(text, DIRECTIONS))
+
+
 def parse_causal(text: str) -> tuple[bool, ...]:
     """``true``, ``false`` or ``both``; also the list of the first two that a preset may hold."""
     values = [value for word in _words(text, tuple(_CAUSAL)) for value in _CAUSAL[word]]
     return tuple(dict.fromkeys(values))
+
+
+def parse_windows(text: str) -> tuple[Window, ...]:
+    """``none``, ``128`` (to either side), ``128:0`` (to the left, to the right), ``128:-`` (no limit), with commas."""
+
+    def side(item: str) -> int | None:
+        return None if item == "-" else parse_int(item, minimum=0)
+
+    windows: list[Window] = []
+    for item in parse_list(text):
+        left, colon, right = item.partition(":")
+        try:
+            windows.append(None if item == "none" else (side(left), side(right if colon else left)))
+        except UsageError as error:
+            raise UsageError(error.message, hint="Write 128, 128:0, 128:- or none.") from None
+    return tuple(windows)
+
+
+def parse_features(text: str) -> tuple[Features, ...]:
+    """``none`` and what is fused, put together with ``+``: ``alibi``, ``softcap=30+dropout=0.1``; with commas."""
+    return tuple(_features(item) for item in parse_list(text))
+
+
+def _features(item: str) -> Features:
+    if item == "none":
+        return Features()
+    given: dict[str, Any] = {}
+    for word in item.split("+"):
+        name, equals, value = word.partition("=")
+        if name not in _FEATURES or bool(equals) != (name in _WITH_NUMBER):
+            raise UsageError(
+                f"{word!r} is no feature.", hint="Write softcap=30, dropout=0.1, bias, alibi or sinks, joined with +."
+            )
+        try:
+            given[_FEATURES[name]] = float(value) if equals else True
+        except ValueError:
+            raise UsageError(f"{value!r} of {name} is no number.") from None
+    return Features(**given)
 
 
 def parse_pairs(text: str) -> list[tuple[int, int]]:
@@ -135,6 +187,18 @@ def parse_pairs(text: str) -> list[tuple[int, int]]:
             raise UsageError(f"--seq: {error.message}", hint="Write N, or QxKV as in 127x300.") from None
         pairs.append(lengths)
     return pairs
+
+
+def parse_seqlens(text: str) -> tuple[tuple[int, int], ...]:
+    """(queries, keys) of each sequence of a packed batch: ``N`` or ``QxKV``, with commas; either may be 0."""
+    lengths = []
+    for item in parse_list(text):
+        query, cross, key = item.partition("x")
+        try:
+            lengths.append((parse_int(query, minimum=0), parse_int(key if cross else query, minimum=0)))
+        except UsageError as error:
+            raise UsageError(error.message, hint="Write N, or QxKV as in 127x300, for each sequence.") from None
+    return tuple(lengths)
 
 
 def _preset_axes(name: str) -> dict[str, AxisText]:

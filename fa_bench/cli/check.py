@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -15,12 +15,17 @@ from fa_bench.cli.options import (
     BlockOption,
     BothCausalOption,
     CheckOption,
+    DirectionOption,
+    FeaturesOption,
     FormatOption,
     GpuOption,
+    HeadDimVOption,
     JobsOption,
     LayoutOption,
     QuietOption,
+    SeqlensOption,
     StagesOption,
+    WindowOption,
 )
 from fa_bench.cli.output import Format, Output
 
@@ -42,6 +47,39 @@ DEFAULT_AXES: Final = {
     "dtype": "fp16,bf16,fp32",
     "causal": "both",
 }
+#: With ``--all`` beside it: backward passes, and all that is fused, on smaller shapes that are ragged either way.
+_RAGGED: Final = {**DEFAULT_AXES, "seq": "65x130,130x65", "heads": "4"}
+_WHOLE: Final = "softcap=30+bias+alibi+sinks+dropout=0.1"
+ALL_AXES: Final = (
+    DEFAULT_AXES,
+    {**_RAGGED, "head_dim": "40,64,128", "direction": "bwd,fwd+bwd"},
+    {
+        **_RAGGED,
+        "head_dim": "64",
+        "dtype": "fp16,bf16",
+        "window": "none,40:20,30:-",
+        "features": f"none,softcap=30,bias,alibi,sinks,dropout=0.1,{_WHOLE}",
+    },
+    {
+        **_RAGGED,
+        "head_dim": "64",
+        "dtype": "fp16",
+        "direction": "bwd,fwd+bwd",
+        "window": "none,40:20,30:-",
+        "features": "none,dropout=0.1",
+    },
+    {**_RAGGED, "head_dim": "64,128", "head_dim_v": "96", "dtype": "fp16,bf16", "features": f"none,{_WHOLE}"},
+    {
+        **{axis: value for axis, value in _RAGGED.items() if axis not in ("seq", "batch")},
+        "seqlens": "5x7,0x3,65x130,3x0,130x65",
+        "head_dim": "40,64,128",
+        "dtype": "fp16,bf16",
+        "window": "none,40:20",
+        "features": f"none,{_WHOLE}",
+    },
+)
+#: What an option puts aside of a grid.
+_INSTEAD: Final = {"seqlens": ("seq", "batch"), "seq": ("seqlens",)}
 #: A multiply-add in fp32 takes the emulator about this many times as long as one on the tensor cores.
 _FP32_COST: Final = 10
 
@@ -89,6 +127,10 @@ def check(
         ),
     ] = None,
     causal: BothCausalOption = None,
+    seqlens: SeqlensOption = None,
+    window: WindowOption = None,
+    features: FeaturesOption = None,
+    head_dim_v: HeadDimVOption = None,
     impl: Annotated[
         str | None,
         typer.Option(
@@ -110,6 +152,7 @@ def check(
         ),
     ] = None,
     layout: LayoutOption = None,
+    direction: DirectionOption = None,
     block: BlockOption = None,
     stages: StagesOption = None,
     device: Annotated[
@@ -117,6 +160,14 @@ def check(
         typer.Option("--device", help="Where to run: auto, cuda or emulator.", metavar="NAME", rich_help_panel="Run"),
     ] = "auto",
     gpu: GpuOption = None,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Backward passes, windows and all that is fused too, on smaller shapes.",
+            rich_help_panel="Run",
+        ),
+    ] = False,
     checks: CheckOption = False,
     jobs: JobsOption = None,
     fmt: FormatOption = Format.TABLE,
@@ -127,17 +178,19 @@ def check(
     Every element of the output stands against fp64, with a bound that follows from the number format; the bytes
     that the emulator counts stand against the model. Exits with 1 on a failure.
     """
-    from fa_bench.cli.axes import parse_pairs
     from fa_bench.cli.devices import opened, shipped_only
+    from fa_bench.cli.planning import target_gpu
     from fa_bench.report.check import check_rows, check_tables
     from fa_bench.report.records import failures
 
     output = Output(fmt, quiet)
-    pairs = parse_pairs(seq or DEFAULT_AXES["seq"])
+    grids = ALL_AXES if everything else (DEFAULT_AXES,)
     with opened(device, jobs=jobs, kernels_only=True, all_slices=True, checks=checks) as backends:
         if backends[0].name == "emulator" and (note := shipped_only()):
             output.say(note)
-        target, planned = _plan(ctx.params, pairs, backends, gpu)
+        target = target_gpu(gpu, backends)
+        cells = dict.fromkeys(cell for grid in grids for cell in _plan(ctx.params, grid, backends, target))
+        planned = sorted(cells, key=_cost)
         records = _run(output, planned, backends[0], target)
     failed = failures(records)
     document = {"schema": SCHEMA, "passed": not failed, "records": [asdict(record) for record in records]}
@@ -147,30 +200,35 @@ def check(
 
 
 def _plan(
-    options: Mapping[str, Any], pairs: Sequence[tuple[int, int]], backends: Sequence[Backend], gpu: str | None
-) -> tuple[Gpu, list[PlannedCase]]:
-    """The cases of the grid, those with the least work first."""
-    from fa_bench.cli.axes import merge_axes, sweep_request
-    from fa_bench.cli.planning import resolved, target_gpu
+    options: Mapping[str, Any], grid: Mapping[str, str], backends: Sequence[Backend], target: Gpu
+) -> Iterator[PlannedCase]:
+    """The cases of a grid over which the options were laid, less those that a kernel was not made for."""
+    from fa_bench import algorithms
+    from fa_bench.cli.axes import merge_axes, parse_pairs, sweep_request
+    from fa_bench.cli.planning import resolved
     from fa_bench.sweep.plan import plan
 
     given = {axis: value for axis, value in options.items() if value is not None}
     if "heads" in given:
         given.setdefault("kv_heads", given["heads"])
-    target = target_gpu(gpu, backends)
-    base = sweep_request(merge_axes({**DEFAULT_AXES, **given, "seq": "1"}), backends[0].name, gpu)
-    planned = [
-        cell
-        for seq_q, seq_kv in pairs
-        for cell in plan(resolved(replace(base, seqs=(seq_q,), seqs_kv=(seq_kv,)), backends), backends, target).cases
-    ]
-    return target, sorted(planned, key=_cost)
+    axes = {axis: value for axis, value in grid.items() if not any(axis in _INSTEAD.get(other, ()) for other in given)}
+    axes |= given
+    if "seq" in axes:
+        base = sweep_request(merge_axes({**axes, "seq": "1"}), backends[0].name, target.slug)
+        pairs = parse_pairs(axes["seq"])
+        requests = [replace(base, seqs=(seq_q,), seqs_kv=(seq_kv,)) for seq_q, seq_kv in pairs]
+    else:
+        requests = [sweep_request(merge_axes(axes), backends[0].name, target.slug)]
+    for request in (resolved(request, backends) for request in requests):
+        for cell in plan(request, backends, target).cases:
+            if options.get("impl") or not algorithms.lacking(cell.case, algorithms.find(cell.case.impl)):
+                yield cell
 
 
 def _cost(planned: PlannedCase) -> int:
     shape = planned.case.shape
-    work = shape.slices * shape.seq_q * shape.seq_kv * shape.head_dim
-    return work * (_FP32_COST if planned.case.dtype == "fp32" else 1)
+    pairs = sum(times * sequence.seq_q * sequence.seq_kv for sequence, times in shape.by_length())
+    return shape.heads_q * pairs * shape.head_dim * (_FP32_COST if planned.case.dtype == "fp32" else 1)
 
 
 def _run(output: Output, planned: Sequence[PlannedCase], backend: Backend, target: Gpu) -> list[Record]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fa_bench.cli.options import FormatOption, QuietOption
+from fa_bench.cli.options import FormatOption, QuietOption, file
 from fa_bench.cli.output import Format, Output
 
 
@@ -38,7 +38,7 @@ def compare(
     ] = "2%",
     junit: Annotated[
         Path | None,
-        typer.Option("--junit", help="Write the rules' outcome for a CI, as JUnit XML.", metavar="FILE"),
+        typer.Option("--junit", parser=file, help="Write the rules' outcome for a CI, as JUnit XML.", metavar="FILE"),
     ] = None,
     fmt: FormatOption = Format.TABLE,
     quiet: QuietOption = False,
@@ -48,6 +48,7 @@ def compare(
     A time is faster or slower only if its interval lies wholly beyond the margin. Times of different devices, timers
     or L2 states are not compared. Exits with 1 if a rule of --fail-on is broken.
     """
+    from fa_bench.cli.pictures import write_text
     from fa_bench.comparison.compare import compare as compared
     from fa_bench.comparison.rules import judge, parse_rules
     from fa_bench.comparison.runs import load
@@ -63,7 +64,6 @@ def compare(
         undecided_sentences,
     )
     from fa_bench.report.junit import junit_xml
-    from fa_bench.sweep.journal import replace_text
 
     output = Output(fmt, quiet)
     rules = parse_rules(fail_on or ())
@@ -76,10 +76,7 @@ def compare(
     outcomes = judge(comparison, rules)
     if junit is not None:
         text = junit_xml(f"fa-bench compare {before} {after}", junit_cases(comparison, outcomes))
-        try:
-            replace_text(junit, text)
-        except OSError as error:
-            raise UsageError(f"Cannot write {junit}: {error.strerror}.") from error
+        write_text(junit, text, "--junit")
     output.emit(
         comparison_tables(comparison), comparison_rows(comparison), document(comparison, outcomes), header=HEADER
     )

@@ -34,12 +34,14 @@ def parsed(text: str) -> Counters:
     Raises
     ------
     UsageError
-        If there is no such word, or two contradict each other.
+        If there is no such word, one is there twice, or two contradict each other.
     """
     words = [word.strip() for word in text.split(",")]
     for word in words:
         if word not in WORDS:
             raise UsageError(f"--counters: there is no {word!r}.", hint=nearest(word, WORDS))
+    if twice := next((word for word in words if words.count(word) > 1), None):
+        raise UsageError(f"--counters: {twice} is there twice.")
     if {"global", "full"} <= set(words):
         raise UsageError("--counters: full counts what global does, so one of the two is enough.")
     ncu = "ncu" in words

@@ -81,6 +81,8 @@ def opened(
     if not names:
         raise DeviceUnavailable(missing_emulator() or "Nothing here runs our kernels.", hint="See fa-bench doctor.")
     check_device(asked, device, names)
+    if strict_timer and timer == TIMERS[0]:
+        raise UsageError("--strict-timer has nothing to be strict about.", hint="Add --timer graph.")
     timing = _timing(l2, timer, device, names)
     with ExitStack() as stack:
         made = []

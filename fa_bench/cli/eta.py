@@ -78,4 +78,4 @@ def _work(case: Case) -> int:
     work = algorithms.get(case.impl).work(case) if case.impl in algorithms.names() and case.tile is not None else None
     if work is not None:
         return work.flops_executed
-    return case.shape.slices * case.shape.visible_pairs * case.shape.head_dim
+    return case.shape.total_visible_pairs * case.shape.head_dim

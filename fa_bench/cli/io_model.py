@@ -15,10 +15,13 @@ from fa_bench.cli.options import (
     CausalOption,
     ConfigOption,
     CountersOption,
+    DirectionOption,
     DtypeOption,
+    FeaturesOption,
     FormatOption,
     GpuOption,
     HeadDimOption,
+    HeadDimVOption,
     HeadsOption,
     HiddenOption,
     ImplOption,
@@ -28,9 +31,11 @@ from fa_bench.cli.options import (
     PeaksOption,
     QuietOption,
     RequireCountersOption,
+    SeqlensOption,
     SeqOption,
     StagesOption,
     TokensOption,
+    WindowOption,
 )
 from fa_bench.cli.output import Format, Output
 
@@ -47,6 +52,7 @@ if TYPE_CHECKING:
 def io_model(
     ctx: typer.Context,
     seq: SeqOption = None,
+    seqlens: SeqlensOption = None,
     head_dim: HeadDimOption = None,
     batch: BatchOption = None,
     heads: HeadsOption = None,
@@ -54,9 +60,13 @@ def io_model(
     tokens: TokensOption = None,
     hidden: HiddenOption = None,
     causal: CausalOption = None,
+    window: WindowOption = None,
+    features: FeaturesOption = None,
+    head_dim_v: HeadDimVOption = None,
     impl: ImplOption = None,
     dtype: DtypeOption = None,
     layout: LayoutOption = None,
+    direction: DirectionOption = None,
     block: BlockOption = None,
     stages: StagesOption = None,
     config: ConfigOption = None,
@@ -103,7 +113,8 @@ def io_model(
         _explain(output, plan(request, model_only, target_gpu(gpu, model_only)))
         return 0
     if not measure and (interval or counters != "global"):
-        raise UsageError("--no-measure counts nothing, so the caches see nothing.", "Leave it out.")
+        option = "--interval" if interval else f"--counters {counters}"
+        raise UsageError(f"--no-measure counts nothing, and {option} asks for counts.", "Leave one of them out.")
     if measure and not asked.ncu and (reason := missing_emulator()) is not None:
         raise DeviceUnavailable(reason, hint="--no-measure predicts without it; see also fa-bench doctor.")
     if measure and not asked.ncu and (note := shipped_only()):

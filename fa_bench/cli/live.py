@@ -48,13 +48,12 @@ class Live:
         self._eta = Eta(tuple(planned.case for planned in plan.runnable))
         self._done = 0
         self._at_once = at_once
+        self._has_head = False
 
     def __enter__(self) -> Self:
         for reason in unrun_reasons(self._plan):
             self._output.say(reason)
-        if self._output.fmt is Format.TABLE:
-            self._output.start_rows(self._table.table)
-        elif self._output.fmt is Format.CSV:
+        if self._output.fmt is Format.CSV:
             self._output.write(RECORDS.header)
         self._output.start_progress()
         return self
@@ -65,7 +64,10 @@ class Live:
         self._output.stop_progress()
 
     def started(self, planned: PlannedCase) -> None:
-        """Name the case in the status line."""
+        """Name the case in the status line; the first one begins the table, which a finished run has none of."""
+        if self._output.fmt is Format.TABLE and not self._has_head:
+            self._has_head = True
+            self._output.start_rows(self._table.table)
         self._output.progress(self._status(planned))
 
     def finished(self, planned: PlannedCase, record: Record, seconds: float) -> None:
@@ -89,7 +91,8 @@ class Live:
         records, output = outcome.records, self._output
         summaries = summary_tables(records)
         if output.fmt is Format.TABLE:
-            output.end_rows(self._table.table)
+            if self._has_head:
+                output.end_rows(self._table.table)
             output.emit(summaries, [])
         elif output.fmt is Format.MD:
             output.emit([self._table.filled(records), *summaries], [])

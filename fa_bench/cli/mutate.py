@@ -219,7 +219,7 @@ def cases_of(options: Mapping[str, Any]) -> tuple[Gpu, list[Case], list[str]]:
     target = target_gpu(options.get("gpu"), ())
     cases: dict[object, Case] = {}
     refused: dict[str, None] = {}
-    for name in parse_list(options.get("impl") or ",".join(algorithms.names())):
+    for name in parse_list(options.get("impl") or ",".join(algorithms.names("fwd"))):
         planned = list(_planned(name, options, target))
         reasons = dict.fromkeys(cell.reason for cell in planned if cell.status != "run")
         if all(cell.status != "run" for cell in planned):

@@ -57,6 +57,15 @@ HeadDimOption = Annotated[
         show_default="64",
     ),
 ]
+SeqlensOption = Annotated[
+    str | None,
+    typer.Option(
+        "--seqlens",
+        help="A packed batch, for --seq and --batch: the length of each sequence, QxKV where keys are not as many.",
+        metavar="LIST",
+        rich_help_panel=_SHAPE,
+    ),
+]
 BatchOption = Annotated[
     str | None,
     typer.Option(
@@ -115,6 +124,36 @@ BothCausalOption = Annotated[
     str | None,
     typer.Option("--causal", help=_CAUSAL_HELP, metavar="[both]", rich_help_panel=_SHAPE, show_default="both"),
 ]
+WindowOption = Annotated[
+    str | None,
+    typer.Option(
+        "--window",
+        help="Sliding windows: 128 (keys to either side, to the left if causal), 128:0, 128:-, none.",
+        metavar="LIST",
+        rich_help_panel=_SHAPE,
+        show_default="none",
+    ),
+]
+FeaturesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--features",
+        help="What is fused, joined with +: softcap=30, bias, alibi, sinks, dropout=0.1, none.",
+        metavar="LIST",
+        rich_help_panel=_SHAPE,
+        show_default="none",
+    ),
+]
+HeadDimVOption = Annotated[
+    str | None,
+    typer.Option(
+        "--head-dim-v",
+        help="Columns of V and O.",
+        metavar="SIZE",
+        rich_help_panel=_SHAPE,
+        show_default="as --head-dim",
+    ),
+]
 ImplOption = Annotated[
     str | None,
     typer.Option(
@@ -163,6 +202,16 @@ LayoutOption = Annotated[
         show_default="bhsd",
     ),
 ]
+DirectionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--direction",
+        help="Passes: fwd, bwd (what the forward pass leaves is given), fwd+bwd.",
+        metavar="LIST",
+        rich_help_panel=_KERNEL,
+        show_default="fwd",
+    ),
+]
 BlockOption = Annotated[
     str | None,
     typer.Option(
@@ -187,7 +236,8 @@ ConfigOption = Annotated[
     str | None,
     typer.Option(
         "--config",
-        help="Take the axes from a preset (quick, default, paper-fa1, paper-fa2, paper-fa3) or a TOML file.",
+        "--preset",
+        help="Axes from a preset (quick, default, fa1-figure2, paper-fa1, paper-fa2, paper-fa3) or a TOML file.",
         metavar="NAME|FILE",
         rich_help_panel=_RUN,
     ),
@@ -267,9 +317,17 @@ JobsOption = Annotated[
 ]
 
 
-def _folder(text: str) -> Path:
+def folder(text: str) -> Path:
+    """An option's folder; without this an empty name would be the current one."""
     if not text.strip():
         raise typer.BadParameter("A folder has a name.")
+    return Path(text)
+
+
+def file(text: str) -> Path:
+    """An option's file."""
+    if not text.strip():
+        raise typer.BadParameter("A file has a name.")
     return Path(text)
 
 
@@ -277,7 +335,7 @@ OutOption = Annotated[
     Path | None,
     typer.Option(
         "--out",
-        parser=_folder,
+        parser=folder,
         help="Folder for records.csv, traffic.csv, run.json and samples.jsonl.",
         metavar="DIR",
         rich_help_panel=_OUTPUT,

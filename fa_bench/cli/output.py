@@ -7,7 +7,10 @@ line is really drawn.
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -36,6 +39,10 @@ _STYLES: Final[Mapping[str, str]] = {
     "differs": "bold red",
     "FAIL": "bold red",
 }
+
+
+#: What stands for a sign of ours where standard output lacks it: shades of maps, × and others.
+_STAND_INS: Final = str.maketrans({"░": ".", "▒": ":", "▓": "+", "█": "#", "×": "x", "√": "sqrt", "─": "-", "·": "*"})
 
 
 class Format(StrEnum):
@@ -118,7 +125,7 @@ class Output:
     def warn(self, text: str) -> None:
         """Say something on stderr that ``--quiet`` does not silence."""
         with self._paused():
-            print(text, file=sys.stderr, flush=True)
+            print(_for_stderr(text), file=sys.stderr, flush=True)
 
     def start_progress(self) -> None:
         """Show a status line on stderr, if that is a terminal and ``--quiet`` was not given."""
@@ -139,10 +146,14 @@ class Output:
         self._progress.add_task("")
         self._progress.start()
 
-    def progress(self, text: str, *, milestone: bool = False) -> None:
-        """Replace the status line's text; where there is no status line, say it if it is a milestone."""
+    def progress(self, text: str, *, milestone: bool = False, clock_goes_on: bool = False) -> None:
+        """Replace the status line's text; where there is no status line, say it if it is a milestone.
+
+        The line's clock starts anew, as for a case of its own, unless ``clock_goes_on``.
+        """
         if self._progress is not None:
-            self._progress.reset(self._progress.task_ids[0], description=text)
+            change = self._progress.update if clock_goes_on else self._progress.reset
+            change(self._progress.task_ids[0], description=text)
         elif milestone:
             self.say(text)
 
@@ -165,9 +176,9 @@ class Output:
 
 def print_error(message: str, hint: str = "") -> None:
     """Say on stderr what went wrong and, where there is one, the next step."""
-    print(f"Error: {message}", file=sys.stderr)
+    print(_for_stderr(f"Error: {message}", " " * 7), file=sys.stderr)
     if hint:
-        print(f"       {hint}", file=sys.stderr, flush=True)
+        print(_for_stderr(f"       {hint}", " " * 7), file=sys.stderr, flush=True)
 
 
 def print_version(version: str) -> None:
@@ -191,8 +202,31 @@ def make_streams_safe() -> None:
 
 
 def _put(text: str) -> None:
-    sys.stdout.write(text)
+    sys.stdout.write(_shown(text))
     sys.stdout.flush()
+
+
+def _shown(text: str) -> str:
+    """``text`` with stand-ins for our signs where standard output has no such characters."""
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return text.translate(_STAND_INS)
+    return text
+
+
+def _for_stderr(text: str, indent: str = "") -> str:
+    """``text`` in lines of the terminal's width, where there is one; words stay whole, since some are paths."""
+    if not sys.stderr.isatty():
+        return text
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+    except OSError:
+        width = shutil.get_terminal_size().columns
+    return "\n".join(
+        textwrap.fill(line, max(width, 20), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        for line in text.split("\n")
+    )
 
 
 def _console(stream: TextIO) -> Console:

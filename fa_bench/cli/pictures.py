@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def rasteriser() -> str:
+def rasteriser(instead: str) -> str:
     """The program that makes PNG of SVG.
+
+    Parameters
+    ----------
+    instead : str
+        A sentence on what does without it.
 
     Raises
     ------
@@ -21,23 +26,32 @@ def rasteriser() -> str:
     if found is None:
         raise UsageError(
             "--png takes rsvg-convert, which isn't here.",
-            hint="It is part of librsvg (librsvg2-bin on Debian and Ubuntu, librsvg on Homebrew). --svg takes nothing.",
+            hint=f"It is part of librsvg (librsvg2-bin on Debian and Ubuntu, librsvg on Homebrew). {instead}",
         )
     return found
 
 
-def rasterise(program: str, svg: str, path: Path, zoom: int = 3) -> None:
-    """Write a PNG of a chart, by default three pixels per unit: sharp in print at a column's width."""
+def write_png(program: str, svg: str, path: Path, zoom: int = 3) -> None:
+    """Write a PNG of a chart, by default three pixels per unit: sharp in print at a column's width.
+
+    Raises
+    ------
+    FaBenchError
+        If ``program`` does not make it.
+    UsageError
+        If it can't be written.
+    """
     import subprocess
 
     from fa_bench.errors import FaBenchError
 
-    command = [program, "--zoom", str(zoom), "--output", str(path)]
+    command = [program, "--zoom", str(zoom)]
     try:
-        subprocess.run(command, input=svg.encode(), capture_output=True, check=True, timeout=60)
+        made = subprocess.run(command, input=svg.encode(), capture_output=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
         said = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()
         raise FaBenchError(f"--png: {program} did not make {path}: {said or error}.") from error
+    _write(path, made.stdout, "--png")
 
 
 def make_folder(folder: Path, option: str) -> None:
@@ -56,6 +70,25 @@ def make_folder(folder: Path, option: str) -> None:
         raise UsageError(f"{option}: {str(folder)!r} can't be made: {error.strerror}.") from error
 
 
+def check_file(path: Path, option: str) -> None:
+    """Refuse a file that can't be written, before a long work for it begins.
+
+    Raises
+    ------
+    UsageError
+    """
+    import errno
+    import os
+
+    place = path if path.exists() and not path.is_file() else path.parent
+    if path.is_dir():
+        raise _unwritable(path, option, os.strerror(errno.EISDIR))
+    if not place.exists():
+        raise _unwritable(path, option, os.strerror(errno.ENOENT))
+    if not os.access(place, os.W_OK):
+        raise _unwritable(path, option, os.strerror(errno.EACCES))
+
+
 def write_text(path: Path, text: str, option: str) -> None:
     """Write a file that an option names, whole or not at all.
 
@@ -64,12 +97,21 @@ def write_text(path: Path, text: str, option: str) -> None:
     UsageError
         If it can't be written.
     """
-    from fa_bench.errors import UsageError
-    from fa_bench.sweep.journal import replace_text
+    from fa_bench.sweep.appender import encoded
 
-    if path.is_dir():
-        raise UsageError(f"{option}: {str(path)!r} can't be written: it is a folder.")
+    _write(path, encoded(text), option)
+
+
+def _write(path: Path, content: bytes, option: str) -> None:
+    from fa_bench.sweep.journal import replace_bytes
+
     try:
-        replace_text(path, text)
+        replace_bytes(path, content)
     except OSError as error:
-        raise UsageError(f"{option}: {str(path)!r} can't be written: {error.strerror}.") from error
+        raise _unwritable(path, option, error.strerror) from error
+
+
+def _unwritable(path: Path, option: str, why: str | None) -> Exception:
+    from fa_bench.errors import UsageError
+
+    return UsageError(f"{option}: {str(path)!r} can't be written: {why}.")

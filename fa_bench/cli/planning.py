@@ -77,10 +77,10 @@ def resolved(request: SweepRequest, backends: Sequence[PlanningBackend]) -> Swee
 
     A file that describes a kernel of the user's becomes an algorithm of this process (`fa_bench.algorithms.add`).
     """
-    request = replace(request, impls=_impls(_loaded(request.impls), backends, request.device))
+    request = replace(request, impls=_impls(_loaded(request.impls), backends, request))
     if all(backend.name != "cuda" for backend in backends):
         return request
-    if request.batch is None and request.tokens is None:
+    if request.batch is None and request.tokens is None and request.seqlens is None:
         request = replace(request, tokens=max(GPU_TOKENS, *request.seqs))
     if request.heads is None and request.hidden is None:
         request = replace(request, hidden=GPU_HIDDEN)
@@ -123,16 +123,31 @@ def _loaded(asked: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _impls(asked: Sequence[str], backends: Sequence[PlanningBackend], device: str) -> tuple[str, ...]:
+def _impls(asked: Sequence[str], backends: Sequence[PlanningBackend], request: SweepRequest) -> tuple[str, ...]:
+    device = request.device
     here = list(dict.fromkeys(impl for backend in backends for impl in backend.implementations()))
-    ours = [impl for impl in (*algorithms.names(), *NUMPY_IMPLEMENTATIONS) if impl in here]
-    groups = dict(zip(_GROUPS, (ours, here), strict=True))
+    able = [impl for impl in here if _has_any(impl, request)]
+    ours = [impl for impl in (*algorithms.names(), *NUMPY_IMPLEMENTATIONS) if impl in able]
+    groups = dict(zip(_GROUPS, (ours, able), strict=True))
     impls: dict[str, None] = {}
     for name in asked or ("auto",):
         for impl in groups.get(name, [name]):
             _check_impl(impl, here, device, all(isinstance(backend, ModelOnly) for backend in backends))
             impls[impl] = None
     return tuple(impls)
+
+
+def _has_any(impl: str, request: SweepRequest) -> bool:
+    """Whether an implementation was made for some of what the request asks for: its passes, windows and features."""
+    algorithm = algorithms.find(impl)
+    # Lengths play no part, but of packed batches.
+    shapes = {shape if shape.seqlens else replace(shape, seq_q=1, seq_kv=1) for shape in request.shapes()}
+    return any(
+        algorithms.lacking(Case(impl, shape, direction=direction, features=features), algorithm) is None
+        for shape in shapes
+        for direction in request.directions
+        for features in request.features
+    )
 
 
 def _check_impl(impl: str, here: Sequence[str], device: str, only_kernels: bool) -> None:
@@ -142,7 +157,8 @@ def _check_impl(impl: str, here: Sequence[str], device: str, only_kernels: bool)
     if impl not in known and impl not in here:
         raise UsageError(f"There is no implementation {impl!r}.", hint=nearest(impl, dict.fromkeys((*known, *here))))
     if only_kernels:
-        raise UsageError(f"{impl} is no CUDA kernel of ours.", hint=f"Known here: {', '.join(here)}.")
+        others = f"sweep runs {impl}. " if baselines.find(impl) else ""
+        raise UsageError(f"{impl} is no CUDA kernel of ours.", hint=f"{others}Known here: {', '.join(here)}.")
     if baseline := baselines.find(impl):
         raise _absent(baseline, device)
     if impl in algorithms.names() and device == "auto":

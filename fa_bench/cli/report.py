@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fa_bench.cli.options import QuietOption
+from fa_bench.cli.options import QuietOption, file, folder
 from fa_bench.cli.output import Format, Output
 
 if TYPE_CHECKING:
@@ -23,15 +23,21 @@ def report(
     ],
     html: Annotated[
         Path | None,
-        typer.Option("--html", help="Where the page goes.", metavar="FILE", show_default="report.html in DIR"),
+        typer.Option(
+            "--html", parser=file, help="Where the page goes.", metavar="FILE", show_default="report.html in DIR"
+        ),
     ] = None,
     svg: Annotated[
         Path | None,
-        typer.Option("--svg", help="Write each chart as an SVG file into this folder instead.", metavar="DIR"),
+        typer.Option(
+            "--svg", parser=folder, help="Write each chart as an SVG file into this folder instead.", metavar="DIR"
+        ),
     ] = None,
     png: Annotated[
         Path | None,
-        typer.Option("--png", help="The same as PNG files; takes rsvg-convert (librsvg).", metavar="DIR"),
+        typer.Option(
+            "--png", parser=folder, help="The same as PNG files; takes rsvg-convert (librsvg).", metavar="DIR"
+        ),
     ] = None,
     plot: Annotated[
         bool, typer.Option("--plot", help="Draw time, without times bytes, in the terminal instead.")
@@ -45,7 +51,7 @@ def report(
     from fa_bench.cli.pictures import rasteriser
 
     output = Output(Format.TABLE, quiet)
-    program = None if png is None else rasteriser()
+    program = None if png is None else rasteriser("--svg takes nothing.")
     read = [_read(path) for path in runs]
     for run in read:
         for note in run.run.notes:
@@ -105,7 +111,7 @@ def _write_page(output: Output, runs: Sequence[PageRun], path: Path) -> None:
 
 def _write_pictures(output: Output, runs: Sequence[PageRun], folder: Path, rasteriser: str = "") -> None:
     """Every chart as SVG, or with a rasteriser as PNG."""
-    from fa_bench.cli.pictures import make_folder, rasterise, write_text
+    from fa_bench.cli.pictures import make_folder, write_png, write_text
     from fa_bench.report.page.document import pictures
 
     option = "--png" if rasteriser else "--svg"
@@ -113,7 +119,7 @@ def _write_pictures(output: Output, runs: Sequence[PageRun], folder: Path, raste
     made = pictures(runs)
     for name, text in made.items():
         if rasteriser:
-            rasterise(rasteriser, text, (folder / name).with_suffix(".png"))
+            write_png(rasteriser, text, (folder / name).with_suffix(".png"))
         else:
             write_text(folder / name, text, option)
     output.say(f"{len(made)} charts are in {folder}.")

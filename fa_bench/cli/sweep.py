@@ -15,10 +15,13 @@ from fa_bench.cli.options import (
     ConfigOption,
     CountersOption,
     DeviceOption,
+    DirectionOption,
     DtypeOption,
+    FeaturesOption,
     FormatOption,
     GpuOption,
     HeadDimOption,
+    HeadDimVOption,
     HeadsOption,
     HiddenOption,
     ImplOption,
@@ -30,11 +33,13 @@ from fa_bench.cli.options import (
     PeaksOption,
     QuietOption,
     RequireCountersOption,
+    SeqlensOption,
     SeqOption,
     StagesOption,
     StrictTimerOption,
     TimerOption,
     TokensOption,
+    WindowOption,
 )
 from fa_bench.cli.output import Format, Output
 
@@ -52,6 +57,7 @@ _SETTINGS: Final = ("counters", "check", "l2", "timer", "peaks")
 def sweep(
     ctx: typer.Context,
     seq: SeqOption = None,
+    seqlens: SeqlensOption = None,
     head_dim: HeadDimOption = None,
     batch: BatchOption = None,
     heads: HeadsOption = None,
@@ -59,9 +65,13 @@ def sweep(
     tokens: TokensOption = None,
     hidden: HiddenOption = None,
     causal: CausalOption = None,
+    window: WindowOption = None,
+    features: FeaturesOption = None,
+    head_dim_v: HeadDimVOption = None,
     impl: ImplOption = None,
     dtype: DtypeOption = None,
     layout: LayoutOption = None,
+    direction: DirectionOption = None,
     block: BlockOption = None,
     stages: StagesOption = None,
     config: ConfigOption = None,
@@ -108,7 +118,7 @@ def sweep(
     from fa_bench.cli.planning import resolved, target_gpu
     from fa_bench.cli.workers import opened_sets, planning_backends
     from fa_bench.report.plan import plan_rows, plan_table
-    from fa_bench.sweep.journal import open_journal
+    from fa_bench.sweep.journal import MANIFEST_NAME, open_journal
     from fa_bench.sweep.plan import plan
     from fa_bench.sweep.predict import predict
     from fa_bench.sweep.runner import planned_keys, run_plan
@@ -131,6 +141,8 @@ def sweep(
             output.emit([plan_table(made)], plan_rows(made))
             return 0
         manifest = _manifest(made, backends, ctx)
+        if resume and out is not None and not (out / MANIFEST_NAME).exists():
+            output.say(f"{out} holds no run to go on with: a new one starts there.")
         with open_journal(out, manifest, planned_keys(made, backends), resume=resume) as journal:
             live = Live(output, made, journal.folder, journal.manifest.run_id, len(sets))
             with live:

@@ -7,19 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from fa_bench.cli.options import (
-    BatchOption,
-    FormatOption,
-    GpuOption,
-    HeadsOption,
-    JobsOption,
-    QuietOption,
-    StagesOption,
-)
+from fa_bench.cli.options import FormatOption, GpuOption, QuietOption, file, folder
 from fa_bench.cli.output import Format, Output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from fa_bench.backends.base import Backend
     from fa_bench.cases import Case
@@ -62,8 +54,14 @@ def tune(
             show_default=_DEFAULTS["head_dim"],
         ),
     ] = None,
-    batch: BatchOption = None,
-    heads: HeadsOption = None,
+    batch: Annotated[
+        str | None,
+        typer.Option("--batch", help="Batch size.", metavar="SIZE", rich_help_panel=_SHAPE, show_default="16k tokens"),
+    ] = None,
+    heads: Annotated[
+        str | None,
+        typer.Option("--heads", help="Heads.", metavar="SIZE", rich_help_panel=_SHAPE, show_default="hidden 2048"),
+    ] = None,
     causal: Annotated[
         str | None,
         typer.Option("--causal", help="A causal mask.", metavar="", rich_help_panel=_SHAPE, show_default="no mask"),
@@ -88,7 +86,16 @@ def tune(
             show_default=_DEFAULTS["dtype"],
         ),
     ] = None,
-    stages: StagesOption = None,
+    stages: Annotated[
+        str | None,
+        typer.Option(
+            "--stages",
+            help="Depths of the K/V buffering that are tried.",
+            metavar="LIST",
+            rich_help_panel=_KERNEL,
+            show_default="1,2",
+        ),
+    ] = None,
     device: Annotated[
         str,
         typer.Option("--device", help="Where to run: auto, cuda or emulator.", metavar="NAME", rich_help_panel=_RUN),
@@ -103,11 +110,22 @@ def tune(
             rich_help_panel=_RUN,
         ),
     ] = "global",
-    jobs: JobsOption = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            min=1,
+            help="Processes that run tiles in the emulator.",
+            metavar="N",
+            rich_help_panel=_RUN,
+            show_default="all cores",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
+            parser=folder,
             help="Write tiles.csv, tune.json, tune.html and tune.svg into this folder.",
             metavar="DIR",
             rich_help_panel=_OUTPUT,
@@ -115,12 +133,15 @@ def tune(
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option("--html", help="Write the page with the maps.", metavar="FILE", rich_help_panel=_OUTPUT),
+        typer.Option(
+            "--html", parser=file, help="Write the page with the maps.", metavar="FILE", rich_help_panel=_OUTPUT
+        ),
     ] = None,
     png: Annotated[
         Path | None,
         typer.Option(
             "--png",
+            parser=file,
             help="Write the maps as one picture; takes rsvg-convert (librsvg).",
             metavar="FILE",
             rich_help_panel=_OUTPUT,
@@ -137,17 +158,22 @@ def tune(
     """
     from fa_bench.cli.app import INTERRUPTED
     from fa_bench.cli.devices import opened, shipped_only
-    from fa_bench.cli.pictures import rasteriser
+    from fa_bench.cli.pictures import check_file, make_folder, rasteriser
     from fa_bench.cli.planning import target_gpu
     from fa_bench.report.tune import tune_document, tune_rows
     from fa_bench.tuning import run
 
     output = Output(fmt, quiet)
-    program = None if png is None else rasteriser()
+    program = None if png is None else rasteriser("--out writes the maps as SVG without it.")
+    for option, path in (("--html", html), ("--png", png)):
+        if path is not None:
+            check_file(path, option)
     request = _request(ctx.params)
     with opened(device, jobs=jobs, kernels_only=True) as backends:
         target = target_gpu(gpu, backends)
         asked = _question(request, backends, target)
+        if out is not None:
+            make_folder(out, "--out")
         if note := shipped_only():
             output.say(note)
         timer = _timer(backends[0], target) if backends[0].name == "cuda" else None
@@ -212,10 +238,10 @@ def _tryer(backend: Backend, target: Gpu, jobs: int | None) -> Tryer:
     from fa_bench.tuning.counts import trial
     from fa_bench.tuning.processes import trials
 
-    def on(device: Backend, cases: Sequence[Case]) -> Iterator[Trial]:
+    def on(device: Backend, cases: Sequence[Case]) -> Generator[Trial, None, None]:
         return (trial(case, algorithms.get(case.impl), device, target) for case in cases)
 
-    def here(cases: Sequence[Case]) -> Iterator[Trial]:
+    def here(cases: Sequence[Case]) -> Generator[Trial, None, None]:
         with opened("emulator", jobs=1) as (emulator,):
             yield from on(emulator, cases)
 
@@ -263,7 +289,7 @@ def _dram_counter(counters: str, target: Gpu, jobs: int | None) -> DramCounter |
 
 def _announce(output: Output, text: str) -> None:
     number = text.partition("/")[0]
-    output.progress(text, milestone=not number.isdigit() or int(number) % 10 == 0)
+    output.progress(text, milestone=not number.isdigit() or int(number) % 10 == 0, clock_goes_on=True)
 
 
 def _show(output: Output, tuning: Tuning) -> None:
@@ -305,14 +331,13 @@ def _write(
     """The files that were asked for."""
     import shlex
 
-    from fa_bench.cli.pictures import make_folder, rasterise, write_text
+    from fa_bench.cli.pictures import write_png, write_text
     from fa_bench.report.export import csv_text, json_text
     from fa_bench.report.tune import tune_document, tune_rows
     from fa_bench.report.tune_page import tune_page, tune_picture
 
     command = f"fa-bench {shlex.join(argv)}"
     if out is not None:
-        make_folder(out, "--out")
         files = {
             "tiles.csv": csv_text(tune_rows(tuning), _header(tuning)),
             "tune.json": json_text(tune_document(tuning)),
@@ -326,5 +351,5 @@ def _write(
         write_text(html, tune_page(tuning, command), "--html")
         output.say(f"The page is {html}.")
     if png is not None and program is not None:
-        rasterise(program, tune_picture(tuning), png, zoom=2)
+        write_png(program, tune_picture(tuning), png, zoom=2)
         output.say(f"The picture is {png}.")

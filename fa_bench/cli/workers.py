@@ -11,13 +11,15 @@ from fa_bench.backends.base import Backend, BackendName
 from fa_bench.cases import Case
 from fa_bench.cli.devices import opened
 from fa_bench.errors import UsageError
-from fa_bench.units import parse_int, parse_list
 
 if TYPE_CHECKING:
     from fa_bench.sweep.plan import PlanningBackend
 
 #: A fault on the GPU leaves a process without it.
 _ALWAYS_APART: Final[tuple[BackendName, ...]] = ("cuda",)
+
+#: Of the number of a device, at most.
+_DIGITS: Final = 4
 
 
 @contextmanager
@@ -106,10 +108,11 @@ def _numbers(devices: str, name: BackendName) -> list[int]:
     count = backends.device_count(name)
     if devices.strip() == "all":
         return list(range(count))
-    try:
-        numbers = [parse_int(item) for item in parse_list(devices)]
-    except UsageError as error:
-        raise UsageError(f"--devices: {error.message}", hint="Write all, or numbers as in 0,2.") from None
+    items = [item.strip() for item in devices.split(",")]
+    for item in items:
+        if not (item.isascii() and item.isdigit() and len(item) <= _DIGITS):
+            raise UsageError(f"--devices takes all, or numbers as in 0,2; not {item!r}.")
+    numbers = [int(item) for item in items]
     if len(set(numbers)) < len(numbers):
         raise UsageError("--devices: a number is there twice.")
     # The emulator's processes are as many as are named.

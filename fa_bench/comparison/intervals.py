@@ -1,10 +1,7 @@
 """How sure a median is, and what two of them say of each other.
 
-The interval of a median goes from one order statistic to another. Whatever the distribution of the times (skewed, of
-two modes, with many ties of a coarse timer), the number of samples below the true median is binomial with p = 1/2, so
-ranks l and n + 1 - l enclose it unless at most l - 1 samples fell on one side: H. A. David and H. N. Nagaraja, *Order
-Statistics* (3rd ed., 2003), section 7.1. That holds for any number of independent samples, and needs no draw of random
-numbers as a bootstrap does, so the same files always give the same answer.
+The interval of a median goes from one order statistic to another, see `fa_bench.measure.statistics`. It needs no draw
+of random numbers, so the same files always give the same answer.
 
 A and B each have an interval of 95 %, and the interval of the ratio goes from the least quotient to the greatest. A
 verdict rests on one end of each, wrong by at most 2.5 % each: it is wrong by at most 5 %. The two intervals overlap
@@ -20,20 +17,13 @@ equal times is known to about 2 %, so the usual margin is that.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final, Literal
+from typing import Literal
 
-from fa_bench.measure.statistics import quantile
+from fa_bench.measure.statistics import median_rank, quantile
 
 Verdict = Literal["same", "faster", "slower", "ambiguous"]
-
-#: Of the interval of one median.
-CONFIDENCE: Final = 0.95
-#: Fewer samples have no interval of that confidence: all n fall on one side of the median with probability 2 / 2^n.
-MIN_SAMPLES: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +40,7 @@ class Interval:
 
 
 def median_interval(samples: Sequence[float]) -> Interval | None:
-    """The median of samples in the order they were taken, with its interval; None of fewer than `MIN_SAMPLES`.
+    """The median of samples in the order they were taken, with its interval; None of too few.
 
     Examples
     --------
@@ -78,7 +68,7 @@ def summary_interval(count: int, p20: float, median: float, p80: float) -> Inter
     The 20th and the 80th percentile lie outside of the ranks that `median_interval` takes if there are enough
     samples: then they enclose the median with more than its confidence, whatever the distribution. None otherwise.
     """
-    rank = _rank(count)
+    rank = median_rank(count)
     if rank is None or 0.2 * (count - 1) > rank - 1:
         return None
     return Interval(p20, median, p80)
@@ -106,7 +96,7 @@ def verdict(ratio: Interval, margin: float) -> Verdict:
 
 
 def _plain_interval(samples: Sequence[float]) -> Interval | None:
-    rank = _rank(len(samples))
+    rank = median_rank(len(samples))
     if rank is None:
         return None
     ordered = sorted(samples)
@@ -115,16 +105,3 @@ def _plain_interval(samples: Sequence[float]) -> Interval | None:
 
 def _overlap(a: Interval, b: Interval) -> bool:
     return a.low <= b.high and b.low <= a.high
-
-
-@lru_cache(maxsize=1024)
-def _rank(count: int) -> int | None:
-    """The largest l such that the l-th and the l-th last of ``count`` samples enclose the median; None if none do."""
-    tail = 0.0
-    for k in range(count // 2 + 1):
-        tail += math.exp(
-            math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1) - count * math.log(2.0)
-        )
-        if 2.0 * tail > 1.0 - CONFIDENCE:
-            return k or None
-    return None

@@ -42,8 +42,8 @@ def pair(before: Sequence[Record], after: Sequence[Record], by: By = "case") -> 
     """
     if by == "case":
         return _paired(before, after, key_of)
-    exact = _paired(before, after, lambda record: (_values(record, _SHAPE), _values(record, _TILE)))
-    rest = _paired(_single(exact.only_before), _single(exact.only_after), lambda record: _values(record, _SHAPE))
+    exact = _paired(before, after, lambda record: (_shape(record), _values(record, _TILE)))
+    rest = _paired(_single(exact.only_before), _single(exact.only_after), _shape)
     partner = {key_of(old): (old, new) for old, new in (*exact.pairs, *rest.pairs)}
     found = {key_of(new) for _, new in partner.values()}
     return Pairing(
@@ -84,6 +84,17 @@ def _single(records: Sequence[Record]) -> list[Record]:
     for record in records:
         count[_values(record, _SHAPE)] += 1
     return [record for record in records if count[_values(record, _SHAPE)] == 1]
+
+
+def _shape(record: Record) -> Hashable:
+    """All that makes the shape; what a file of an older schema has no column for was not asked for then."""
+    added = (
+        record.head_dim_v or record.head_dim,
+        record.softcap or 0.0,
+        *map(bool, (record.bias, record.alibi, record.sinks)),
+        record.seqlens,
+    )
+    return _values(record, _SHAPE), added
 
 
 def _values(record: Record, names: Sequence[str]) -> tuple[Hashable, ...]:

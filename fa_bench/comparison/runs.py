@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from fa_bench.comparison.intervals import MIN_SAMPLES, Interval, median_interval, summary_interval
+from fa_bench.comparison.intervals import Interval, median_interval, summary_interval
 from fa_bench.errors import UsageError
+from fa_bench.measure.statistics import MIN_INTERVAL_SAMPLES
 from fa_bench.records import RECORDS, CsvContent, Record, TensorTraffic
 from fa_bench.sweep.journal import MANIFEST_NAME, RECORDS_NAME, Key, key_of, read_run
 
@@ -130,6 +131,6 @@ def _text(value: Any) -> str | None:
 def _samples(count: int | None) -> str:
     if not count:
         return "no samples"
-    if count >= MIN_SAMPLES:
+    if count >= MIN_INTERVAL_SAMPLES:
         return f"{count} samples, none of them kept"
     return "1 sample" if count == 1 else f"{count} samples"

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,8 @@ from typing import Final, Literal
 
 from fa_bench.measure.ncu_csv import kernel_rows
 from fa_bench.measure.ncu_metrics import Metric, Quantity, metrics_of, quantities
-from fa_bench.measure.ncu_process import Output, Process, execute, find, kill, version
+from fa_bench.measure.ncu_process import Output, Process, execute, find, version
+from fa_bench.processes import end_group
 
 Status = Literal["ok", "absent", "no_permission", "incompatible", "unknown_metric", "no_kernels", "failed", "timeout"]
 
@@ -149,16 +151,19 @@ class Ncu:
     def close(self) -> None:
         """End what runs. May be called from another thread than the one that profiles."""
         if (running := self._running) is not None:
-            kill(running)
+            end_group(running)
 
     def _execute(self, command: Sequence[str]) -> Output:
         def started(process: Process) -> None:
             self._running = process
 
-        try:
-            return execute(command, self._timeout_s, self._environment, started)
-        finally:
-            self._running = None  # its number may be another process's soon
+        # Profilers with one TMPDIR wait for each other, on whatever GPU (its file nsight-compute-lock), and the wait
+        # would be in the time limit. Different GPUs need not wait.
+        with tempfile.TemporaryDirectory(prefix="fa-bench-", ignore_cleanup_errors=True) as folder:
+            try:
+                return execute(command, self._timeout_s, {**self._environment, "TMPDIR": folder}, started)
+            finally:
+                self._running = None  # its number may be another process's soon
 
     def command(self, program: Sequence[str], names: Sequence[str]) -> list[str]:
         """The whole command line, for metrics called ``names``."""

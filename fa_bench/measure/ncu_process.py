@@ -6,13 +6,14 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from fa_bench.processes import end_group
 
 #: Where toolkits and the stand-alone package put it when it is not on PATH.
 _PLACES: Final = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
@@ -57,9 +58,9 @@ def execute(
 ) -> Output:
     """Run a command in a process group of its own, which is killed at the end, at the time-out and on Ctrl-C.
 
-    ``started`` is told the process, so that another thread can end it with `kill`. Output goes through a file: a pipe
-    would stay open as long as anything that the command left behind. The locale is C, so that numbers have one form
-    wherever ncu heeds it.
+    ``started`` is told the process, so that another thread can end it with `end_group`. Output goes through a file: a
+    pipe would stay open as long as anything that the command left behind. The locale is C, so that numbers have one
+    form wherever ncu heeds it.
     """
     with tempfile.TemporaryFile() as output:
         try:
@@ -79,17 +80,6 @@ def execute(
             with contextlib.suppress(subprocess.TimeoutExpired):
                 returncode = process.wait(timeout_s)
         finally:
-            kill(process)
+            end_group(process)
         output.seek(0)
         return Output(output.read().decode(errors="replace"), returncode)
-
-
-def kill(process: Process) -> None:
-    """End the process and its whole group, also what outlived it."""
-    if hasattr(os, "killpg"):
-        # Gone: nothing of the group is left.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    else:
-        process.kill()
-    process.wait()

@@ -8,13 +8,11 @@ everything else goes on. What a figure is for is not known here.
 from __future__ import annotations
 
 import os
-import statistics
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Final
+
+from fa_bench.measure.readings import Reading
 
 #: Why NVML cannot be used, by the error's class name.
 REASONS: Final[Mapping[str, str]] = {
@@ -35,6 +33,7 @@ _SILENCE: Final[Mapping[str, str]] = {
     "NVMLError_FunctionNotFound": "not known to this driver",
     "NVMLError_GpuIsLost": "the GPU is lost",
     "NVMLError_NotFound": "not found",
+    "NVMLLibraryMismatchError": "not known to this driver",
 }
 
 #: Bits of nvmlDeviceGetCurrentClocksEventReasons that mean "slower than asked" (nvml.h). Idling and clocks
@@ -55,6 +54,9 @@ _MEMORY_OF_PROCESS: Final = "nvmlDeviceGetComputeRunningProcesses"
 MEMORY_SOURCES: Final = (_MEMORY_V2, _MEMORY_V1, _MEMORY_OF_PROCESS)
 #: NVML_VALUE_NOT_AVAILABLE: what drivers on Windows answer for a process's memory.
 _NOT_AVAILABLE: Final = 2**64 - 1
+#: NVML_FI_DEV_POWER_INSTANT. nvmlDeviceGetPowerUsage is the mean of a second from Ampere on, but for GA100 (nvml.h).
+_POWER_INSTANT: Final = 186
+_USAGE_OF_NOW: Final = (8, 0)  #: GA100's compute capability, Ampere's first
 
 _OF_ALL_INSTANCES: Final = "NVML has only that of all MIG instances together"
 
@@ -73,35 +75,6 @@ class Silent(Exception):
         super().__init__(reason)
         self.reason = reason
         self.lost = lost
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One look at the GPU; None where NVML does not say."""
-
-    mem_used_bytes: int | None
-    power_w: float | None
-    sm_clock_mhz: float | None
-    mem_clock_mhz: float | None
-    temperature_c: float | None
-    throttle: tuple[str, ...] | None = ()
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceSummary:
-    """What the readings of one case say: peaks of memory and temperature, medians and the least SM clock.
-
-    ``throttled`` is None where NVML does not say what holds the clocks down.
-    """
-
-    mem_peak_bytes: int | None = None
-    power_w: float | None = None
-    sm_clock_mhz: float | None = None
-    sm_clock_min_mhz: float | None = None
-    mem_clock_mhz: float | None = None
-    temperature_c: float | None = None
-    throttle_reasons: str = ""
-    throttled: bool | None = None
 
 
 class Nvml:
@@ -140,7 +113,7 @@ class Nvml:
             self._module = pynvml
         try:
             self._module.nvmlInit()
-        except self._module.NVMLError as error:
+        except Exception as error:
             name = type(error).__name__
             self._ordinary = name in _ORDINARY
             return REASONS.get(name, f"NVML does not start: {error}.")
@@ -162,7 +135,7 @@ class Nvml:
             raise Silent("not known to this NVML binding")
         try:
             return call(*args)
-        except self._module.NVMLError as error:
+        except Exception as error:  # not all are an NVMLError: NVMLLibraryMismatchError, of old drivers, is none
             name = type(error).__name__
             raise Silent(_SILENCE.get(name) or str(error) or name, lost=name == "NVMLError_GpuIsLost") from error
 
@@ -219,6 +192,9 @@ class NvmlDevice:
         self._handle = handle
         self._missing: dict[str, str] = {}
         self.memory_source = ""
+        self._instant_power, self._power_seen = True, False
+        capability = nvml.ask("nvmlDeviceGetCudaComputeCapability", handle)
+        self._usage_mean_s = 0.0 if capability and tuple(capability) <= _USAGE_OF_NOW else 1.0
         # The card of a MIG instance, which is what a PCI bus id leads to, answers for all instances.
         of_instance = nvml.ask("nvmlDeviceIsMigDeviceHandle", handle)
         current, _ = (not of_instance and nvml.ask("nvmlDeviceGetMigMode", handle)) or (0, 0)
@@ -227,7 +203,7 @@ class NvmlDevice:
     def read(self) -> Reading:
         """Look once; a call that fails leaves its figure None."""
         constant = self._nvml.constant
-        power_mw = self._own_figure("power", "nvmlDeviceGetPowerUsage")
+        power_mw = self._power_mw()
         return Reading(
             mem_used_bytes=self._used_bytes(),
             power_w=None if power_mw is None else power_mw / 1e3,
@@ -235,6 +211,7 @@ class NvmlDevice:
             mem_clock_mhz=self._figure("memory clock", "nvmlDeviceGetClockInfo", constant("NVML_CLOCK_MEM")),
             temperature_c=self._figure("temperature", "nvmlDeviceGetTemperature", constant("NVML_TEMPERATURE_GPU")),
             throttle=self._throttle(),
+            power_mean_s=0.0 if self._instant_power else self._usage_mean_s,
         )
 
     def energy_mj(self) -> int | None:
@@ -259,6 +236,24 @@ class NvmlDevice:
             self._missing[name] = _OF_ALL_INSTANCES
             return None
         return self._figure(name, function)
+
+    def _power_mw(self) -> int | None:
+        """Power now; where the driver has no such figure the older one, which may be the mean of the last second.
+
+        As with memory, what answers first is asked from then on.
+        """
+        if self._of_all_instances or not self._instant_power:
+            usage: int | None = self._own_figure("power", "nvmlDeviceGetPowerUsage")
+            return usage
+        (field,) = self._nvml.ask("nvmlDeviceGetFieldValues", self._handle, [_POWER_INSTANT]) or (None,)
+        if field is not None and field.nvmlReturn == 0:
+            self._power_seen = True
+            return int(field.value.uiVal)
+        if self._power_seen:
+            self._missing["power"] = "the power now was not given"
+            return None
+        self._instant_power = False
+        return self._power_mw()
 
     def _throttle(self) -> tuple[str, ...] | None:
         bits = self._nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", self._handle)
@@ -302,94 +297,3 @@ class NvmlDevice:
                     raise Silent("no figure for this process")
                 return int(process.usedGpuMemory)
         raise Silent("this process is not listed")
-
-
-def summarize_readings(readings: Sequence[Reading], baseline_bytes: int | None, throttled: bool) -> DeviceSummary:
-    """Condense the readings of one case.
-
-    Parameters
-    ----------
-    readings : sequence of Reading
-    baseline_bytes : int or None
-        Memory in use before the case: it holds the context and what the driver reserves, so only the difference
-        belongs to the case.
-    throttled : bool
-        Whether the reported times were taken while throttled; only then are the reasons named.
-    """
-
-    def values(name: str) -> list[float]:
-        return [value for reading in readings if (value := getattr(reading, name)) is not None]
-
-    def median(name: str) -> float | None:
-        return statistics.median(found) if (found := values(name)) else None
-
-    used = values("mem_used_bytes")
-    watched = [reading.throttle for reading in readings if reading.throttle is not None]
-    reasons = sorted({reason for held_down in watched for reason in held_down}) if throttled else []
-    return DeviceSummary(
-        mem_peak_bytes=max(0, int(max(used)) - baseline_bytes) if used and baseline_bytes is not None else None,
-        power_w=median("power_w"),
-        sm_clock_mhz=median("sm_clock_mhz"),
-        sm_clock_min_mhz=min(values("sm_clock_mhz"), default=None),
-        mem_clock_mhz=median("mem_clock_mhz"),
-        temperature_c=max(values("temperature_c"), default=None),
-        throttle_reasons=";".join(reasons),
-        throttled=throttled if watched else None,
-    )
-
-
-class Sampler:
-    """Reads a device in the background while a case runs.
-
-    Parameters
-    ----------
-    read : callable
-        Returns a `Reading`.
-    interval_s : float
-        Pause between readings. A peak shorter than this can be missed; the allocator's figure cannot miss one.
-    clock : callable
-        Host seconds, for `longest_gap_ms`.
-    """
-
-    def __init__(
-        self, read: Callable[[], Reading], interval_s: float = 0.02, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
-        self._read = read
-        self._interval_s = interval_s
-        self._clock = clock
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._times: list[float] = []
-        self.readings: list[Reading] = []
-
-    def sample(self) -> None:
-        """Read once, now."""
-        reading = self._read()
-        self._times.append(self._clock())
-        self.readings.append(reading)
-
-    def throttled(self) -> bool:
-        """Whether the latest reading names a reason for held-down clocks."""
-        return bool(self.readings and self.readings[-1].throttle)
-
-    @property
-    def longest_gap_ms(self) -> float | None:
-        """Longest time between two readings: no peak of memory that lasted longer was missed. None before two."""
-        gaps = [later - earlier for earlier, later in zip(self._times, self._times[1:], strict=False)]
-        return max(gaps) * 1e3 if gaps else None
-
-    def __enter__(self) -> Sampler:
-        self.sample()
-        self._thread = threading.Thread(target=self._loop, name="nvml-sampler", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-        self.sample()
-
-    def _loop(self) -> None:
-        while not self._stop.wait(self._interval_s):
-            self.sample()

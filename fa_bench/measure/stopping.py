@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import bisect
 import copy
 from collections.abc import Sequence
+from typing import Final
 
-from fa_bench.measure.statistics import median_noise
+from fa_bench.measure.statistics import MIN_INTERVAL_SAMPLES, median_noise
+
+#: The noise is looked at again when there are so many times more samples: it costs sorting all of them, and the more
+#: often one looks, the sooner one meets a lucky moment.
+_GROWTH: Final = 1.1
 
 
 class StoppingRule:
@@ -35,43 +39,44 @@ class StoppingRule:
         max_noise: float = 0.005,
         min_sampled_ms: float = 500.0,
         max_elapsed_ms: float = 5000.0,
-        min_samples: int = 5,
+        min_samples: int = MIN_INTERVAL_SAMPLES,
     ) -> None:
         self._max_noise = max_noise
         self._min_sampled_ms = min_sampled_ms
         self._max_elapsed_ms = max_elapsed_ms
         self._min_samples = min_samples
-        self._ordered: list[float] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._times: list[float] = []
         self._sampled_ms = 0.0
-        self._elapsed_ms = 0.0
+        self._next_look = 1
 
     def fresh(self) -> StoppingRule:
         """The same rule for another case: same thresholds, no samples."""
         other = copy.copy(self)
-        other._ordered, other._sampled_ms, other._elapsed_ms = [], 0.0, 0.0
+        other._begin()
         return other
 
-    def add(self, time_ms: float, elapsed_ms: float) -> None:
-        """Take one sample.
-
-        Parameters
-        ----------
-        time_ms : float
-        elapsed_ms : float
-            Time that the case has taken so far, from the caller's clock.
-        """
-        bisect.insort(self._ordered, time_ms)
+    def add(self, time_ms: float) -> None:
+        """Take one sample."""
+        self._times.append(time_ms)
         self._sampled_ms += time_ms
-        self._elapsed_ms = elapsed_ms
 
-    def finished(self) -> bool:
-        """Whether to stop. Never before the first sample."""
-        if not self._ordered:
+    def finished(self, elapsed_ms: float) -> bool:
+        """Whether to stop, ``elapsed_ms`` after the case began by the caller's clock. Never before the first sample."""
+        count = len(self._times)
+        if count == 0:
             return False
-        if self._elapsed_ms >= self._max_elapsed_ms:
+        if elapsed_ms >= self._max_elapsed_ms:
             return True
-        return self._sampled_ms >= self._min_sampled_ms and not self.is_noisy(self._ordered)
+        if self._sampled_ms < self._min_sampled_ms or count < self._next_look:
+            return False
+        if not self.is_noisy(self._times):
+            return True
+        self._next_look = int(count * _GROWTH) + 1
+        return False
 
-    def is_noisy(self, ordered: Sequence[float]) -> bool:
-        """Whether the noise of the median of an ascending sequence is above the threshold, or unknown."""
-        return len(ordered) < self._min_samples or median_noise(ordered) >= self._max_noise
+    def is_noisy(self, times: Sequence[float]) -> bool:
+        """Whether the noise of the median of times, in the order they were taken, is above the threshold or unknown."""
+        return len(times) < self._min_samples or median_noise(times) >= self._max_noise

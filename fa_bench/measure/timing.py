@@ -35,14 +35,27 @@ class EventTimer(Protocol):
 class Timings:
     """Times in ms, in the order they were taken.
 
-    ``throttled`` says that the clocks were held down during all of them; otherwise samples taken while they
-    were are left out (``dropped`` of them). ``noisy`` is about the times that are here.
+    ``throttled`` says that the clocks were held down during most of what was sampled, all of which is then here;
+    otherwise samples taken while they were are left out (``dropped`` of them). ``noisy`` is about the times that are
+    here.
     """
 
     times_ms: tuple[float, ...]
     noisy: bool
     throttled: bool = False
     dropped: int = 0
+
+
+@dataclass(slots=True)
+class _Taken:
+    """Times in their order, and whether they would be enough."""
+
+    rule: StoppingRule
+    times_ms: list[float] = field(default_factory=list)
+
+    def add(self, time_ms: float) -> None:
+        self.times_ms.append(time_ms)
+        self.rule.add(time_ms)
 
 
 @dataclass(slots=True)
@@ -54,29 +67,44 @@ class Contender:
     sample : callable
         Takes one sample, in ms. What it raises is this contender's end, not that of the others.
     rule : StoppingRule
-        Its own: a fresh one.
+        Says when the times that are kept are enough.
     """
 
     sample: Callable[[], float]
     rule: StoppingRule
-    _clean: list[float] = field(default_factory=list, init=False)
-    _held_down: list[float] = field(default_factory=list, init=False)
+    _all: _Taken = field(init=False)
+    _clean: _Taken = field(init=False)
     _elapsed_ms: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self._all, self._clean = _Taken(self.rule.fresh()), _Taken(self.rule.fresh())
 
     def take(self, throttled: Callable[[], bool], clock: Clock) -> None:
         """Take one turn. Its wall-clock time counts towards the time limit of this contender alone."""
         began = clock()
         time_ms = self.sample()
         self._elapsed_ms += (clock() - began) * 1e3
-        (self._held_down if throttled() else self._clean).append(time_ms)
-        self.rule.add(time_ms, self._elapsed_ms)
+        self._all.add(time_ms)
+        if not throttled():
+            self._clean.add(time_ms)
+
+    def _throttled(self) -> bool:
+        """Whether the clocks are held down as a rule, and not now and then."""
+        return 2 * len(self._clean.times_ms) < len(self._all.times_ms)
+
+    def _kept(self) -> _Taken:
+        """What will be reported. Of a GPU that is mostly throttled the few other samples are a burst at its start."""
+        return self._all if self._throttled() else self._clean
+
+    def finished(self) -> bool:
+        """Whether what is kept is enough, or the time over."""
+        return self._kept().rule.finished(self._elapsed_ms)
 
     def timings(self) -> Timings:
-        """What was sampled, without what was taken while throttled unless that is all."""
-        times = tuple(self._clean or self._held_down)
-        dropped = len(self._held_down) if self._clean else 0
-        noisy = self.rule.is_noisy(sorted(times))
-        return Timings(times, noisy, throttled=not self._clean, dropped=dropped)
+        """What was sampled, without what was taken while throttled unless that is most of it."""
+        times = tuple(self._kept().times_ms)
+        dropped = len(self._all.times_ms) - len(times)
+        return Timings(times, self.rule.is_noisy(times), throttled=self._throttled(), dropped=dropped)
 
 
 def take_turns(
@@ -111,7 +139,7 @@ def take_turns(
                 contenders[index].take(throttled, clock)
             except Exception as error:
                 failed[index] = error
-        sampling = [i for i in sampling if i not in failed and not contenders[i].rule.finished()]
+        sampling = [i for i in sampling if i not in failed and not contenders[i].finished()]
     return [failed[i] if i in failed else contender.timings() for i, contender in enumerate(contenders)]
 
 
@@ -140,8 +168,8 @@ def sample_on_gpu(launch: Callable[[], None], timer: EventTimer, *, before: Call
     """Milliseconds of ``launch`` between two events: before -> event -> launch -> event.
 
     Everything is enqueued on one stream. What comes ``before`` (a flush of the L2 cache, or the launch itself where the
-    cache is to be warm) is outside of the events, so it is never timed. It also keeps the GPU busy while the host
-    enqueues the launch, so that the host's delay in front of the first kernel isn't timed either.
+    cache is to be warm) is outside of the events, so it is never timed. It also has to keep the GPU busy while the host
+    enqueues the launch, or the host's delay in front of the first kernel is timed.
     """
     if before is not None:
         before()

@@ -182,3 +182,81 @@ def flash2(seq_q: int, seq_kv: int, head_dim: int, block_m: int) -> Elements:
         },
         writes={"O": seq_q * head_dim, "LSE": seq_q},
     )
+
+
+def standard_backward(seq_q: int, seq_kv: int, head_dim: int) -> Elements:
+    """Standard attention backward (Algorithm 3 of [1]), every access counted: ``7·N² + 8·N·d``.
+
+    dV = Pᵀ·dO with the P of the forward pass, dP = dO·Vᵀ, dS from P and dP, dQ = dS·K, dK = dSᵀ·Q: each step reads its
+    operands from HBM and writes its result there. With the forward pass, eleven passes over N² elements. Theorem 5 of
+    [1] keeps the order, Θ(N·d + N²). Left out: as in :func:`standard`.
+
+    Examples
+    --------
+    >>> standard_backward(1024, 1024, 64).total
+    7864320
+    """
+    pairs, queries, keys = seq_q * seq_kv, seq_q * head_dim, seq_kv * head_dim
+    return Elements(
+        reads={"P": 2 * pairs, "dO": 2 * queries, "V": keys, "dP": pairs, "dS": 2 * pairs, "K": keys, "Q": queries},
+        writes={"dV": keys, "dP": pairs, "dS": pairs, "dQ": queries, "dK": keys},
+    )
+
+
+def flash1_backward(seq_q: int, seq_kv: int, head_dim: int, block_n: int) -> Elements:
+    """Algorithm 4 of [1], every access counted: ``4·N·d + Tc·N·(5·d + 2)`` with Tc = ⌈N/Bc⌉.
+
+    K and V blocks in the outer loop are read once, their gradients written once. Each of the Tc passes goes over all
+    rows: it reads Q_i, O_i, dO_i, dQ_i, l_i and m_i (line 10) and writes dQ_i. Left out: the initialisation of dQ, dK
+    and dV in line 5.
+
+    Parameters
+    ----------
+    block_n : int
+        Bc, rows of K and V per block.
+
+    Examples
+    --------
+    >>> flash1_backward(1024, 1024, 64, 256).total
+    1581056
+    """
+    rows, keys = math.ceil(seq_kv / block_n) * seq_q, seq_kv * head_dim
+    passed = dict.fromkeys(("Q", "O", "dO", "dQ"), rows * head_dim)
+    return Elements(
+        reads={"K": keys, "V": keys, **passed, "l": rows, "m": rows},
+        writes={"dQ": rows * head_dim, "dK": keys, "dV": keys},
+    )
+
+
+def flash2_backward(seq_q: int, seq_kv: int, head_dim: int, block_n: int) -> Elements:
+    """Algorithm 2 of [2], every access counted: ``6·N·d + N + Tc·N·(5·d + 2)`` with Tc = ⌈N/Bc⌉.
+
+    The loops of :func:`flash1_backward`, with L and D in the place of l and m; before them D = rowsum(dO ∘ O) reads dO
+    and O and writes N elements. Left out: the initialisation of dQ; that line 15 names dQ_i a second time; and that a
+    kernel doesn't need O_i once it has D_i.
+
+    Parameters
+    ----------
+    block_n : int
+        Bc, rows of K and V per block.
+
+    Examples
+    --------
+    >>> flash2_backward(1024, 1024, 64, 64).total
+    5669888
+    """
+    rows, keys, queries = math.ceil(seq_kv / block_n) * seq_q, seq_kv * head_dim, seq_q * head_dim
+    passed = rows * head_dim
+    return Elements(
+        reads={
+            "K": keys,
+            "V": keys,
+            "Q": passed,
+            "O": queries + passed,
+            "dO": queries + passed,
+            "dQ": passed,
+            "L": rows,
+            "D": rows,
+        },
+        writes={"D": seq_q, "dQ": passed, "dK": keys, "dV": keys},
+    )

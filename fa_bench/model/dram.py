@@ -31,7 +31,8 @@ What it leaves out. All CTAs of a wave run at the same pace. A wave's distance t
 where the working set of one *step* of all CTAs does not fit (L2 below some 60 KiB per SM). Lines are full. Sets
 of a real cache, and of the emulated one, are not filled quite as unevenly as the model says: near the point where
 something just fits, or just doesn't, it may be far off. Registers may allow fewer CTAs per SM than are assumed. What
-a write-back costs is charged to the kernel that wrote the line, not to the one that drove it out.
+a write-back costs is charged to the kernel that wrote the line, not to the one that drove it out. In a packed batch
+a K/V head is that of all sequences together, and keys that no query asks for are read too.
 """
 
 from __future__ import annotations

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from fa_bench.cases import AttentionShape
-from fa_bench.errors import UsageError
+from fa_bench.cases import AttentionShape, Direction
 
 #: Matrix products per visible pair: QKᵀ and PV forward; backward recomputes QKᵀ and adds dV, dP, dQ and dK.
-_PRODUCTS: Final[dict[str, int]] = {"fwd": 2, "bwd": 5, "fwd+bwd": 7}
+PRODUCTS: Final[dict[Direction, int]] = {"fwd": 2, "bwd": 5, "fwd+bwd": 7}
 
 
-def nominal(shape: AttentionShape, direction: str = "fwd") -> int:
+#: Of these, those over the columns of Q and K, and those over the columns of V.
+_COLUMNS: Final[dict[Direction, tuple[int, int]]] = {"fwd": (1, 1), "bwd": (3, 2), "fwd+bwd": (4, 3)}
+
+
+def nominal(shape: AttentionShape, direction: Direction = "fwd") -> int:
     """Nominal FLOPs of attention.
 
     Forward ``4 · batch · heads_q · pairs · head_dim``: two products of 2·D FLOPs per (query, key) pair. Backward
@@ -25,18 +28,14 @@ def nominal(shape: AttentionShape, direction: str = "fwd") -> int:
     ----------
     shape : AttentionShape
         ``pairs`` is ``seq_q · seq_kv``, half of it when causal and square (the papers' convention, which leaves
-        out half of the diagonal), and the exact number of visible pairs for other causal shapes.
+        out half of the diagonal), and the exact number of visible pairs for other causal shapes; in a packed batch
+        each sequence's own.
     direction : {"fwd", "bwd", "fwd+bwd"}
 
     Returns
     -------
     int
         FLOPs; exact.
-
-    Raises
-    ------
-    UsageError
-        If ``direction`` is none of the three.
 
     References
     ----------
@@ -47,11 +46,8 @@ def nominal(shape: AttentionShape, direction: str = "fwd") -> int:
     >>> nominal(AttentionShape(64, 16, 16, 1024, 1024, 64))
     274877906944
     """
-    if direction not in _PRODUCTS:
-        raise UsageError(f"direction must be one of {', '.join(_PRODUCTS)}, not {direction!r}.")
-    # pairs may end in .5, so twice the pairs are counted: this stays exact.
-    twice_pairs = round(2 * shape.nominal_pairs)
-    return _PRODUCTS[direction] * shape.slices * shape.head_dim * twice_pairs
+    qk, pv = _COLUMNS[direction]
+    return (qk * shape.head_dim + pv * shape.dim_v) * shape.twice_nominal_pairs
 
 
 def tflops(flops: int, time_ms: float) -> float:

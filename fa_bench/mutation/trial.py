@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from fa_bench import algorithms, ptx, reference
+from fa_bench import algorithms, ptx, reference, storage
 from fa_bench.algorithms.base import SECTOR_BYTES, KernelSpec, Op, Program
 from fa_bench.backends.base import Verification
 from fa_bench.backends.checking import sanitizer, source_lines
@@ -74,8 +74,8 @@ class Trial:
     def __post_init__(self) -> None:
         inputs = reference.make_inputs(self.case)
         if self.gain != 1:
-            steep = reference.decode(inputs["Q"], np.float32) * self.gain
-            inputs["Q"] = reference.encode(steep, self.case.dtype)
+            steep = storage.decode(inputs["Q"], np.float32) * self.gain
+            inputs["Q"] = storage.encode(steep, self.case.dtype)
         object.__setattr__(self, "program", algorithms.get(self.case.impl).program(self.case))
         object.__setattr__(self, "_inputs", inputs)
 

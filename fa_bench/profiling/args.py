@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fa_bench.errors import UsageError, nearest
-from fa_bench.reference import to_bf16
+from fa_bench.storage import to_bf16
 from fa_bench.units import parse_int
 
 Array = NDArray[Any]

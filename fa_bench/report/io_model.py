@@ -30,10 +30,17 @@ PREDICTED_ONLY: Final = "Predicted only (--no-measure)."
 #: Instead of the lines of a case that was neither predicted nor counted.
 NOT_PREDICTED: Final = "It has no traffic model: its bytes can be counted, not predicted."
 
-_FORMULAS: Final[Mapping[str, str]] = {
-    "standard": "4·N² + 4·N·d",
-    "flash1": "2·N·d + Tc·N·(3·d + 4)",
-    "flash2": "2·N·d + 2·Tr·N·d + N",
+#: By pass and implementation; in docs/cli.md too.
+_FORMULAS: Final[Mapping[str, Mapping[str, str]]] = {
+    "fwd": {
+        "standard": "4·N² + 4·N·d",
+        "flash1": "2·N·d + Tc·N·(3·d + 4)",
+        "flash2": "2·N·d + 2·Tr·N·d + N",
+    },
+    "bwd": {
+        "standard": "7·N² + 8·N·d",
+        "flash2": "6·N·d + N + Tc·N·(5·d + 2)",
+    },
 }
 
 
@@ -215,17 +222,25 @@ def _totals(shape: str, cases: Sequence[CaseTraffic]) -> Table:
         Column("std : it", "right"),
         Column("roofline", "right"),
     )
-    return Table(f"Totals, {shape}", columns, tuple(rows), _totals_note(cases[0].record))
+    return Table(f"Totals, {shape}", columns, tuple(rows), _totals_note([case.record for case in cases]))
 
 
-def _totals_note(record: Record) -> str:
-    parts = []
+def _totals_note(records: Sequence[Record]) -> str:
+    record, parts = records[0], []
     if record.compulsory_read_bytes is not None and record.compulsory_write_bytes is not None:
         read, written = format_bytes(record.compulsory_read_bytes), format_bytes(record.compulsory_write_bytes)
         parts.append(f"Compulsory: {read} read, {written} written.")
+    moved = [
+        f"{record_name(r).impl} {format_bytes(r.dram_read_bytes_model + r.dram_write_bytes_model)}"
+        for r in records
+        if r.dram_read_bytes_model is not None and r.dram_write_bytes_model is not None
+    ]
+    if moved:
+        parts.append(f"Through DRAM, estimated: {'; '.join(moved)}.")
+    formulas = ((impl, _formula(impl, _parts(record))) for impl in _FORMULAS["fwd"])
     parts.append(
         "paper: elements that the papers' algorithms move, times the element size; no mask, no sectors: "
-        + "; ".join(f"{impl} {formula}" for impl, formula in _FORMULAS.items())
+        + "; ".join(f"{impl} {formula}" for impl, formula in formulas if formula is not None)
         + "."
     )
     if record.roofline_source == "measured":
@@ -242,18 +257,42 @@ def _totals_note(record: Record) -> str:
 
 def paper_bytes(record: Record) -> int | None:
     """What the implementation's paper counts, in bytes of the record's type; None where there is no formula."""
-    elements = _paper_elements(record)
-    return None if elements is None else elements.total * _slices(record) * ITEMSIZE[record.dtype]
+    elements = 0
+    for part in _parts(record):
+        moved = _paper_elements(record, part)
+        if moved is None:
+            return None
+        elements += moved.total
+    return elements * _slices(record) * ITEMSIZE[record.dtype]
 
 
-def _paper_elements(record: Record) -> bounds.Elements | None:
+def _parts(record: Record) -> list[str]:
+    """The passes that the record's direction consists of: ``fwd``, ``bwd`` or both."""
+    return record.direction.split("+")
+
+
+def paper_formula(record: Record) -> str | None:
+    """The formula behind :func:`paper_bytes`; None where there is none for one of the passes."""
+    return _formula(record.impl, _parts(record))
+
+
+def _formula(impl: str, parts: Sequence[str]) -> str | None:
+    formulas = [_FORMULAS[part].get(impl) for part in parts]
+    known = [formula for formula in formulas if formula is not None]
+    return ", backward ".join(known) if len(known) == len(formulas) else None
+
+
+def _paper_elements(record: Record, part: str) -> bounds.Elements | None:
+    if record.seqlens is not None:
+        return None
     size = (record.seq_q, record.seq_kv, record.head_dim)
+    backward = part == "bwd"
     if record.impl == "standard":
-        return bounds.standard(*size)
-    if record.impl == "flash1" and record.block_n is not None:
+        return bounds.standard_backward(*size) if backward else bounds.standard(*size)
+    if record.impl == "flash1" and record.block_n is not None and not backward:
         return bounds.flash1(*size, record.block_n)
-    if record.impl == "flash2" and record.block_m is not None:
-        return bounds.flash2(*size, record.block_m)
+    if record.impl == "flash2" and record.block_m is not None and record.block_n is not None:
+        return bounds.flash2_backward(*size, record.block_n) if backward else bounds.flash2(*size, record.block_m)
     return None
 
 
@@ -267,8 +306,8 @@ class Theorem2:
 
 
 def theorem2(record: Record) -> Theorem2 | None:
-    """Theorem 2 for the record's shape and target GPU, constant 1; None without a target."""
-    if record.gpu is None:
+    """Theorem 2 for the record's shape and GPU, constant 1; None without a GPU, for gradients and packed batches."""
+    if record.gpu is None or record.direction != "fwd" or record.seqlens is not None:
         return None
     sram_bytes = gpus.get(record.gpu).smem_per_block_bytes
     itemsize = ITEMSIZE[record.dtype]
@@ -389,7 +428,7 @@ def _case_document(case: CaseTraffic, standard_bytes: int | None) -> dict[str, A
         "compulsory_read_bytes": record.compulsory_read_bytes,
         "compulsory_write_bytes": record.compulsory_write_bytes,
         "paper": {
-            "formula": _FORMULAS.get(record.impl),
+            "formula": paper_formula(record),
             "bytes": paper_bytes(record),
             "theorem2_sram_bytes": None if theorem is None else theorem.sram_bytes,
             "theorem2_bytes": None if theorem is None else theorem.bytes_m_in_elements,
@@ -414,6 +453,6 @@ def _interval(record: Record) -> dict[str, tuple[int | None, int | None]] | None
 def _identity(record: Record) -> dict[str, object]:
     names = (
         "case_id", "impl", "gpu", "dtype", "layout", "batch", "heads_q", "heads_kv", "seq_q", "seq_kv", "head_dim",
-        "causal", "block_m", "block_n", "stages", "num_warps",
+        "causal", "block_m", "block_n", "stages", "num_warps", "direction",
     )  # fmt: skip
     return {name: getattr(record, name) for name in names}

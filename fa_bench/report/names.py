@@ -11,12 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fa_bench.cases import Case
+from fa_bench.cases import AttentionShape, Case, Features
 from fa_bench.records import Record
 from fa_bench.units import format_int
 
 #: In the order in which they are written.
 FACTS: Final = ("dtype", "head_dim", "causal", "layout", "batch", "heads")
+#: Lengths of a packed batch that a name holds.
+_LENGTHS_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class Name:
     Parameters
     ----------
     impl : str
-        ``flash2 128x64/2``: the implementation, its tile and stages; the implementation alone where it has no tile.
+        ``flash2 128x64/2``: the implementation, its tile and stages; the implementation alone where it has no tile;
+        ``flash2 bwd 64x64/1`` for another pass than the forward one.
     seq : str
         ``1k``, or ``127x300`` where seq_q and seq_kv differ.
     facts : mapping of str to str
@@ -46,12 +49,13 @@ def case_name(case: Case) -> Name:
     """Name of a case."""
     shape, tile = case.shape, case.tile
     return _name(
-        case.impl,
+        _with_direction(case.impl, case.direction),
         None if tile is None else (tile.block_m, tile.block_n, tile.stages),
         (shape.seq_q, shape.seq_kv),
         (shape.heads_q, shape.heads_kv),
-        {"dtype": case.dtype, "layout": case.layout, "head_dim": shape.head_dim, "batch": shape.batch},
-        shape.causal,
+        {"dtype": case.dtype, "layout": case.layout, "batch": _batch(shape.batch, shape.seqlens_text)},
+        (shape.head_dim, shape.dim_v),
+        ("causal" if shape.causal else "", *shape.named[: int(shape.windowed)], *case.features.named),
     )
 
 
@@ -61,13 +65,37 @@ def record_name(record: Record) -> Name:
     if record.block_m is not None and record.block_n is not None and record.stages is not None:
         tile = (record.block_m, record.block_n, record.stages)
     return _name(
-        record.impl,
+        _with_direction(record.impl, record.direction),
         tile,
         (record.seq_q, record.seq_kv),
         (record.heads_q, record.heads_kv),
-        {"dtype": record.dtype, "layout": record.layout, "head_dim": record.head_dim, "batch": record.batch},
-        record.causal,
+        {"dtype": record.dtype, "layout": record.layout, "batch": _batch(record.batch, record.seqlens)},
+        (record.head_dim, record.head_dim_v or record.head_dim),
+        _asked(record),
     )
+
+
+def _batch(batch: int, seqlens: str | None) -> str:
+    """``B=4``; with the first few lengths where sequences differ: ``B=4 (5x7 0x3 128x128 ...)``."""
+    if seqlens is None:
+        return f"B={batch}"
+    first = seqlens.split(" ")[:_LENGTHS_NAMED]
+    return f"B={batch} ({' '.join([*first, *(['...'] if batch > len(first) else [])])})"
+
+
+def _with_direction(impl: str, direction: str) -> str:
+    return impl if direction == "fwd" else f"{impl} {direction}"
+
+
+def _asked(record: Record) -> tuple[str, ...]:
+    """Mask and features of a record, in the words of a case."""
+    window = AttentionShape(
+        *(1, 1, 1, record.seq_q, record.seq_kv, record.head_dim), record.causal, record.window_left, record.window_right
+    )
+    features = Features(
+        record.softcap or 0.0, bool(record.bias), bool(record.alibi), bool(record.sinks), record.dropout_p
+    )
+    return ("causal" if record.causal else "", *window.named, *features.named)
 
 
 def varying(names: Iterable[Name]) -> tuple[str, ...]:
@@ -85,14 +113,15 @@ def _name(
     seqs: tuple[int, int],
     heads: tuple[int, int],
     plain: Mapping[str, object],
-    causal: bool,
+    dims: tuple[int, int],
+    asked: Sequence[str],
 ) -> Name:
     facts = {
         "dtype": str(plain["dtype"]),
-        "head_dim": f"D={plain['head_dim']}",
-        "causal": "causal" if causal else "full",
+        "head_dim": f"D={dims[0]}" if dims[0] == dims[1] else f"D={dims[0]}:{dims[1]}",
+        "causal": " ".join(word for word in asked if word) or "full",
         "layout": str(plain["layout"]),
-        "batch": f"B={plain['batch']}",
+        "batch": str(plain["batch"]),
         "heads": f"H={heads[0]}" if heads[0] == heads[1] else f"H={heads[0]}:{heads[1]}",
     }
     return Name(

@@ -144,11 +144,12 @@ def _rule_row(tuning: Tuning, outcome: RuleOutcome) -> tuple[str, ...]:
     counted = known.dram_bytes_emulated
     dram = (format_bytes(known.dram_bytes), UNKNOWN if counted is None else format_bytes(counted))
     ratio = tuning.ranking.ratio(known)
+    unknown_ratio = "spills" if known.spill_bytes else UNKNOWN
     return (
         RULES[rule.name],
         blocks,
         tile_name(known.tile),
-        UNKNOWN if ratio is None else format_ratio(ratio),
+        unknown_ratio if ratio is None else format_ratio(ratio),
         format_bytes(known.global_bytes),
         UNKNOWN if best is None else format_ratio(known.global_bytes / best.global_bytes),
         *(dram if _dram_counted(tuning) else ()),

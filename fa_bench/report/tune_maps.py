@@ -109,17 +109,19 @@ def heat_maps(tuning: Tuning) -> tuple[HeatMap, ...]:
     framed = None if best is None else (best.tile.block_m, best.tile.block_n)
     made = []
     for figure in MAP_FIGURES:
-        cells = []
+        cells, spilling = [], []
         for place, known in shown.items():
             value = figure.of(known)
-            if value is not None:
+            if figure.key == "predicted" and known.spill_bytes and tuning.ranking.ratio(known) is None:
+                spilling.append(_spilling(place, known))
+            elif value is not None:
                 name = f"{tile_name(known.tile)}, {known.tile.num_warps} warps"
                 cells.append(Cell(*place, float(value), name))
         if len(cells) > 1:
             made.append(
                 HeatMap(
                     figure.key, figure.title, tuning.bare.impl, tuning.bare.shape.seq_q, figure.source, figure.unit,
-                    tuple(cells), empty, figure.origin, framed,
+                    tuple(cells), (*empty, *spilling), figure.origin, framed,
                 )
             )  # fmt: skip
     return tuple(made)
@@ -128,8 +130,9 @@ def heat_maps(tuning: Tuning) -> tuple[HeatMap, ...]:
 def map_table(tuning: Tuning, title: str) -> Table:
     """The map that the order is by, for a terminal: every tile over the least, the darker the more."""
     shown = places(tuning)
-    words = {(blank.block_m, blank.block_n): blank.word for blank in blanks(tuning, shown)}
     ratios = {place: ratio for place, known in shown.items() if (ratio := tuning.ranking.ratio(known)) is not None}
+    spilling = [_spilling(place, known) for place, known in shown.items() if place not in ratios and known.spill_bytes]
+    words = {(blank.block_m, blank.block_n): blank.word for blank in (*blanks(tuning, shown), *spilling)}
     every = sorted({*shown, *words})
     columns = sorted({block_n for _, block_n in every})
     best = tuning.ranking.best
@@ -148,8 +151,14 @@ def map_table(tuning: Tuning, title: str) -> Table:
         title,
         (Column("block_m \\ block_n"), *(Column(str(block_n), "right") for block_n in columns)),
         tuple(rows),
-        "The better of its stages; darker is more. * is the recommendation. smem, regs: needs more than there is.",
+        "The better of its stages; darker is more. * is the recommendation. smem, regs: needs more than there is. "
+        "spills: what that costs is not predicted.",
     )
+
+
+def _spilling(place: tuple[int, int], known: Known) -> Blank:
+    reason = f"It spills {format_count(known.spill_bytes or 0)} bytes per thread; what that costs is not predicted."
+    return Blank(*place, "spills", reason)
 
 
 def _shaded(ratio: float, most: float, chosen: bool) -> str:

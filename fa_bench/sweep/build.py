@@ -213,7 +213,7 @@ def _peak_tflops(case: Case, gpu: Gpu) -> float:
 
 
 def _identity(site: Site, case: Case) -> dict[str, Any]:
-    shape, tile = case.shape, case.tile
+    shape, tile, features = case.shape, case.tile, case.features
     return {
         "run_id": site.run_id,
         "case_id": case.case_id,
@@ -232,13 +232,22 @@ def _identity(site: Site, case: Case) -> dict[str, Any]:
         "seq_kv": shape.seq_kv,
         "head_dim": shape.head_dim,
         "causal": shape.causal,
+        "window_left": shape.window_left,
+        "window_right": shape.window_right,
+        "dropout_p": float(features.dropout_p),
         "block_m": tile and tile.block_m,
         "block_n": tile and tile.block_n,
         "stages": tile and tile.stages,
         "num_warps": tile and tile.num_warps,
         "seed": case.seed,
         "init": INIT,
-        "causal_align": "bottom-right" if shape.causal else None,
+        "causal_align": "bottom-right" if shape.causal or shape.windowed else None,
+        "head_dim_v": shape.dim_v,
+        "softcap": float(features.softcap),
+        "bias": features.bias,
+        "alibi": features.alibi,
+        "sinks": features.sinks,
+        "seqlens": shape.seqlens_text,
     }
 
 

@@ -28,8 +28,8 @@ def backends_by_name(backends: Sequence[Backend]) -> dict[BackendName, Backend]:
 def groups_of(plan: SweepPlan, backends: Mapping[BackendName, Backend]) -> tuple[Group, ...]:
     """The plan's cases in their order, neighbours that are to be timed in turns as one group, others alone.
 
-    Neighbours are of one shape, type, layout and direction, on one backend that takes turns. More than `MOST_TOGETHER`
-    of them, as of many tiles of one implementation, are split evenly.
+    Neighbours are of one shape, type, layout, direction and set of features, on one backend that takes turns. More than
+    `MOST_TOGETHER` of them, as of many tiles of one implementation, are split evenly.
     """
     return tuple(_groups(plan.cases, {name for name, made in backends.items() if isinstance(made, TakesTurns)}))
 
@@ -46,7 +46,7 @@ def _groups(cases: Sequence[PlannedCase], take_turns: Collection[BackendName]) -
 def _compared(planned: PlannedCase) -> tuple[object, ...]:
     """What cases share that are compared with each other."""
     case = planned.case
-    return planned.backend, case.shape, case.dtype, case.layout, case.direction
+    return planned.backend, case.shape, case.dtype, case.layout, case.direction, case.features
 
 
 def group_keys(groups: Sequence[Group]) -> tuple[frozenset[Key], ...]:

@@ -340,13 +340,29 @@ def run_files(
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write ``text`` to ``path`` so that readers see the old file or the whole new one, never a part."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(encoded(text))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    """`replace_bytes` of a text, in UTF-8."""
+    replace_bytes(path, encoded(text))
+
+
+def replace_bytes(path: Path, content: bytes) -> None:
+    """Write ``content`` to ``path`` so that readers see the old file or the whole new one, never a part.
+
+    A link is followed. What is no regular file, such as a pipe or a device, is written into and stays what it is.
+    """
+    target = Path(os.path.realpath(path))
+    if path.exists() and not target.is_file():
+        path.write_bytes(content)
+        return
+    temporary = target.with_name(f".{target.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _sample_line(samples: CaseSamples) -> str:

@@ -9,18 +9,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 
 from fa_bench import algorithms
 from fa_bench.algorithms.base import Algorithm
 from fa_bench.backends.base import BackendName
-from fa_bench.cases import AttentionShape, Case, DType, Layout, Tile
+from fa_bench.cases import AttentionShape, Case, Direction, DType, Features, Layout, Tile
 from fa_bench.errors import Unsupported, UsageError, nearest
 from fa_bench.model.gpu import Gpu
 from fa_bench.units import format_bytes
 
 #: ``"auto"`` or (block_m, block_n).
 Block: TypeAlias = Literal["auto"] | tuple[int, int]
+#: Keys to the left and to the right of a query that it sees, None for no limit; None for no window at all.
+Window: TypeAlias = tuple[int | None, int | None] | None
+_NO_FEATURES: Final = Features()
 PlanStatus = Literal["run", "skipped", "unsupported"]
 Item = TypeVar("Item")
 
@@ -32,7 +35,7 @@ class SweepRequest:
     Parameters
     ----------
     seqs : tuple of int
-        Query lengths.
+        Query lengths; none for a packed batch.
     seqs_kv : tuple of int
         Key lengths, each combined with every query length; empty for square shapes (seq_kv = seq_q).
     head_dims : tuple of int
@@ -42,13 +45,20 @@ class SweepRequest:
         Depths of the K/V buffering; empty leaves it to the algorithm (1 for a tile that was given).
     impls : tuple of str
         Implementations; empty for all that the backends offer.
-    dtypes, causal, layouts : tuple
+    dtypes, causal, layouts, directions : tuple
+    windows : tuple of Window
+        Sliding windows, (left, right), None for none. A causal mask takes the left side of each.
+    features : tuple of Features
+    head_dim_v : int, optional
+        Columns of V and O; head_dim if not given.
     batch, heads : int, optional
         1 if neither they nor ``tokens`` and ``hidden`` are given.
     heads_kv : int, optional
         K/V heads; as many as query heads if not given.
     tokens : int, optional
         Instead of ``batch``: batch = tokens // seq_q.
+    seqlens : tuple of (int, int), optional
+        Instead of ``seqs`` and ``batch``: queries and keys of each sequence of one packed batch.
     hidden : int, optional
         Instead of ``heads``: heads = hidden // head_dim.
     device : str
@@ -73,39 +83,54 @@ class SweepRequest:
     dtypes: tuple[DType, ...] = ("fp16",)
     causal: tuple[bool, ...] = (False,)
     layouts: tuple[Layout, ...] = ("bhsd",)
+    directions: tuple[Direction, ...] = ("fwd",)
+    windows: tuple[Window, ...] = (None,)
+    features: tuple[Features, ...] = (_NO_FEATURES,)
+    head_dim_v: int | None = None
     batch: int | None = None
     heads: int | None = None
     heads_kv: int | None = None
     tokens: int | None = None
+    seqlens: tuple[tuple[int, int], ...] | None = None
     hidden: int | None = None
     device: str = "auto"
     gpu: str | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for axis in ("seqs", "head_dims", "blocks", "dtypes", "causal", "layouts"):
-            if not getattr(self, axis):
+        for axis in ("seqs", "head_dims", "blocks", "dtypes", "causal", "layouts", "directions", "windows", "features"):
+            if not getattr(self, axis) and (axis != "seqs" or self.seqlens is None):
                 raise UsageError(f"The axis {axis} is empty.")
         for one, other in (("batch", "tokens"), ("heads", "hidden")):
             if getattr(self, one) is not None and getattr(self, other) is not None:
                 raise UsageError(f"{one} and {other} can't both be given: {other} sets the {one}.")
+        if self.seqlens is not None and (self.seqs or self.seqs_kv or self.batch or self.tokens):
+            raise UsageError("seqlens stand for seqs, seqs_kv, batch and tokens: none of them can be given beside it.")
         if self.seed < 0:
             raise UsageError(f"seed must be at least 0, not {self.seed}.")
         for block, stages in itertools.product(self.blocks, self.stages or (1,)):
             Tile(*((16, 16) if block == "auto" else block), stages=stages)
         for shape in self.shapes():
-            for dtype, layout in itertools.product(self.dtypes, self.layouts):
-                Case("any", shape, dtype, layout=layout)
+            for dtype, layout, direction in itertools.product(self.dtypes, self.layouts, self.directions):
+                Case("any", shape, dtype, layout=layout, direction=direction)
 
     def shapes(self) -> Iterator[AttentionShape]:
         """All shapes, ascending in seq_q, then seq_kv, without repetition."""
-        seqs = sorted(set(self.seqs))
-        for seq_q in seqs:
-            for seq_kv in sorted(set(self.seqs_kv)) or [seq_q]:
-                for head_dim, causal in itertools.product(unique(self.head_dims), unique(self.causal)):
-                    batch, heads = self._batch(seq_q), self._heads(head_dim)
-                    heads_kv = heads if self.heads_kv is None else self.heads_kv
-                    yield AttentionShape(batch, heads, heads_kv, seq_q, seq_kv, head_dim, causal)
+        masks = tuple(itertools.product(unique(self.head_dims), unique(self.causal), unique(self.windows)))
+        lengths = [
+            (seq_q, seq_kv) for seq_q in sorted(set(self.seqs)) for seq_kv in sorted(set(self.seqs_kv)) or [seq_q]
+        ]
+        # A packed batch has no pair of lengths.
+        for pair, (head_dim, causal, window) in itertools.product(lengths if self.seqlens is None else [None], masks):
+            heads = self._heads(head_dim)
+            heads_kv = heads if self.heads_kv is None else self.heads_kv
+            left, right = window or (None, None)
+            mask = (causal, left, None if causal else right)
+            if pair is not None:
+                sizes = (self._batch(pair[0]), heads, heads_kv, *pair, head_dim)
+                yield AttentionShape(*sizes, *mask, self.head_dim_v)
+            elif self.seqlens is not None:
+                yield AttentionShape.packed(self.seqlens, heads, heads_kv, head_dim, *mask, self.head_dim_v)
 
     def _batch(self, seq_q: int) -> int:
         if self.tokens is None:
@@ -221,9 +246,10 @@ def plan(
 
     cases: dict[Case, PlannedCase] = {}
     for shape in request.shapes():
-        for dtype, layout, impl in itertools.product(unique(request.dtypes), unique(request.layouts), impls):
+        axes = unique(request.dtypes), unique(request.layouts), unique(request.directions), unique(request.features)
+        for dtype, layout, direction, features, impl in itertools.product(*axes, impls):
             content = algorithms.content_of(impl)
-            bare = Case(impl, shape, dtype, layout=layout, seed=request.seed, content=content)
+            bare = Case(impl, shape, dtype, None, layout, direction, request.seed, content, features)
             backend = backend_of[impl]
             for planned in _planned(bare, algorithm_of(impl), request, gpu, backend, free[backend.name]):
                 cases.setdefault(planned.case, planned)
@@ -239,6 +265,9 @@ def _planned(
     free_bytes: int | None,
 ) -> Iterator[PlannedCase]:
     """The cells of one implementation at one shape: one per tile, or one if it has no tile."""
+    if reason := algorithms.lacking(bare, algorithm):
+        yield PlannedCase(bare, backend.name, "unsupported", reason)
+        return
     if algorithm is None:
         yield _within_memory(bare, backend, free_bytes)
         return

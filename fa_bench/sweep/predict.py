@@ -40,7 +40,7 @@ def predict(case: Case, gpu: Gpu, peaks: MeasuredPeaks | None = None) -> Predict
         impl_version=version if algorithm is None else algorithm.version,
     )
     if algorithm is None:
-        model = library_model(case, gpu)
+        model = None if algorithms.lacking(case, None) else library_model(case, gpu)
         if model is None:
             return nothing
         tile = model.tile.block_m, model.tile.block_n

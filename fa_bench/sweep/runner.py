@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from fa_bench.backends.base import Backend
+from fa_bench.backends.base import Backend, BackendName
+from fa_bench.lanes import Started, run_in_lanes
 from fa_bench.records import FAILED_STATUSES, Record
 from fa_bench.sweep.build import Predictor, Site
 from fa_bench.sweep.case import run_group, unrun_rows
 from fa_bench.sweep.groups import Group, backends_by_name, group_keys, groups_of, key_of_planned
-from fa_bench.sweep.journal import Journal, Key, key_of
-from fa_bench.sweep.lanes import Done, Lane, Started, run_groups
+from fa_bench.sweep.journal import CaseRows, Journal, Key, key_of
 from fa_bench.sweep.plan import PlannedCase, SweepPlan
 from fa_bench.sweep.predict import predict as predict_by_models
 
 INTERRUPTED_EXIT_CODE: Final = 130
+
+#: One set of backends.
+_Lane = Mapping[BackendName, Backend]
 
 
 class Observer(Protocol):
@@ -65,6 +68,15 @@ class SweepOutcome:
         if self.interrupted:
             return INTERRUPTED_EXIT_CODE
         return int(any(record.status in FAILED_STATUSES for record in self.records))
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A group has run: a row for each of its cases, and how long all of it took."""
+
+    group: Group
+    rows: Sequence[CaseRows]
+    seconds: float
 
 
 def run_plan(
@@ -115,18 +127,18 @@ def run_plan(
         device = lanes[0][planned.backend].device
         return Site(journal.manifest.run_id, now(), planned.backend, device, plan.gpu)
 
-    def run(group: Group, lane: Lane) -> Done:
+    def run(group: Group, lane: _Lane) -> _Done:
         start = clock()
         rows = run_group(group, lane[group[0].backend], site(group[0]), predict)
-        return Done(group, rows, clock() - start)
+        return _Done(group, rows, clock() - start)
 
     interrupted = False
     running: list[Group] = []
     try:
-        for event in run_groups(todo, lanes, run):
+        for event in run_in_lanes(todo, lanes, run):
             if isinstance(event, Started):
-                running.append(event.group)
-                for planned in event.group:
+                running.append(event.item)
+                for planned in event.item:
                     observer.started(planned)
                 continue
             journal.append_together(event.rows)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from fa_bench import algorithms, reference
+from fa_bench import algorithms, reference, storage
 from fa_bench.algorithms.base import ELEMENT_BYTES, SECTOR_BYTES, Buffer, KernelSpec, Op, Program
 from fa_bench.backends.programs import arguments, output, put_inputs
 from fa_bench.cases import AttentionShape, Case, DType, Tile
@@ -153,7 +153,7 @@ def trace(case: Case, bug: patches.Bug | None, compiled: Callable[[KernelSpec], 
         program=own,
         steps=tuple(steps),
         values=held,
-        output=reference.decode(o, np.float64)[0, 0],
+        output=storage.decode(o, np.float64)[0, 0],
         running=_running(case, held),
         exact=exact,
         verification=reference.verify(case, o, output(own, "LSE", raw["LSE"], case), inputs),

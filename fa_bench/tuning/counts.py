@@ -5,7 +5,8 @@ tiles. In the loops of our kernels each counter of a slice is a constant, plus a
 for the matrix products that are executed: every tile of scores costs the same, and with a causal mask so do those on
 the diagonal. Three squares settle the three parts, and with them the counter of any length that is a multiple of the
 tile, exactly. A ragged end is taken for a whole tile, as are the CTAs at the start of ``flash1`` that rows shorter than
-64 columns share: a small error in a small part.
+64 columns share: a small error in a small part. ``flash2`` shrinks O only in tiles that raise a maximum, as nearly all
+of so few do: for a long case its instructions are those of the worst data.
 """
 
 from __future__ import annotations

@@ -6,14 +6,14 @@ functions from the work (`fa_bench.model.roofline`), the rest from counts in the
     fma    = float instructions x 32 / (fp32 lanes of an SM x SMs x clock)
     shared = wavefronts x 128 B / (bytes per clock and SM x SMs x clock)
     issue  = instructions / (4 per clock and SM x SMs x clock)
-    wait   = 2 x tiles of scores x 279 clocks / (SMs x clock), with one stage
+    wait   = copies waited for x 279 clocks / (SMs x clock)
 
 A CTA of four warps, one per scheduler, is at one unit at a time: its barriers keep its warps in step. How long an SM
 takes if several CTAs do that is what mean value analysis of a closed queueing network says (Reiser and Lavenberg,
 1980): alone, the sum of all units; with many, the slowest. The two warps that a CTA of eight has on a scheduler overlap
 between its barriers and not across them: it is taken half-way between one such CTA and two. With one stage, a CTA waits
-for K and for V of each tile without holding a unit: 279 clocks each, the mean latency of an L2 hit on an L40 (arXiv
-2606.22588), for want of a figure for every GPU. Then
+for K and for V of each tile without holding a unit, with two for its first K only: 279 clocks each, the mean latency of
+an L2 hit on an L40 (arXiv 2606.22588), for want of a figure for every GPU. Then
 
     on SM  = max(queueing time, issue) / balance
     kernel = max(on SM, DRAM bytes / bandwidth)
@@ -109,7 +109,7 @@ def predict(
     for bound in bounds:
         alone: dict[Term, float] = dict(bound.times_ms.items())
         alone |= _counted_ms(counters[bound.kernel], gpu)
-        alone["wait"] = _wait_ms(case, multiplied.get(bound.kernel, 0), gpu)
+        alone["wait"] = _wait_ms(case, multiplied.get(bound.kernel, 0), ctas[bound.kernel], gpu)
         share = balance_of(ctas[bound.kernel], gpu)
         most_per_sm = math.ceil(ctas[bound.kernel] / gpu.sm_count)
         queue = customers(min(blocks_per_sm, most_per_sm), resolved_tile(case).num_warps)
@@ -207,10 +207,9 @@ def _counted_ms(counted: Mapping[Counter, float], gpu: Gpu) -> dict[Term, float]
     }
 
 
-def _wait_ms(case: Case, flops: int, gpu: Gpu) -> float:
-    """What the CTAs wait for copies, on average over the SMs; a second stage has them a tile ahead."""
+def _wait_ms(case: Case, flops: int, ctas: int, gpu: Gpu) -> float:
+    """What the CTAs wait for copies, on average over the SMs; a second stage has them ahead, once a CTA has begun."""
     tile = resolved_tile(case)
-    if tile.stages > 1:
-        return 0.0
     tiles = flops / (4 * tile.block_m * tile.block_n * case.shape.head_dim)
-    return tiles * _COPIES_PER_TILE * _L2_LATENCY_CLOCKS / (gpu.sm_count * gpu.boost_mhz * 1e3)
+    copies = tiles * _COPIES_PER_TILE if tile.stages == 1 else ctas if flops else 0
+    return copies * _L2_LATENCY_CLOCKS / (gpu.sm_count * gpu.boost_mhz * 1e3)

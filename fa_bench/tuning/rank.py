@@ -1,7 +1,8 @@
 """The order of tiles, and which of them is recommended.
 
 Measured times decide where there are any, else predicted ones, else global bytes. A tile whose result or bytes are
-wrong is out; one that spills comes after all that don't, unless times decide.
+wrong is out; one that spills comes after all that don't, unless times decide: what spilling costs is in no prediction
+and in no model, so that its figure is held against no other's either.
 
 A measured order recommends its first. A predicted one is not that sharp: tiles within `CLOSE` of the least are not
 told apart, and of those the one that asks for the fewest bytes is recommended, which spares what the prediction leaves
@@ -45,11 +46,7 @@ class Ranking:
             return ()
         if self.basis != "prediction":
             return (least,)
-        return tuple(
-            known
-            for known in self.order
-            if bool(known.spill_bytes) == bool(least.spill_bytes) and (self.ratio(known) or 0.0) <= CLOSE
-        )
+        return tuple(known for known in self.order if (ratio := self.ratio(known)) is not None and ratio <= CLOSE)
 
     @property
     def best(self) -> Known | None:
@@ -62,8 +59,12 @@ class Ranking:
         return min(self.order, key=lambda known: known.global_bytes, default=None)
 
     def ratio(self, known: Known) -> float | None:
-        """A tile's figure over the first one's; None if it is not known."""
-        own, least = figure(known, self.basis), None if self.least is None else figure(self.least, self.basis)
+        """A tile's figure over the first one's, the least; None if it is not known, or of one that spills where not all
+        do.
+        """
+        if self.least is None or _spills(known, self.basis) != _spills(self.least, self.basis):
+            return None
+        own, least = figure(known, self.basis), figure(self.least, self.basis)
         return None if own is None or not least else own / least
 
 
@@ -94,7 +95,11 @@ def _basis(fit: Sequence[Known]) -> Basis:
 
 
 def _key(known: Known, basis: Basis) -> tuple[bool, float, int, int]:
-    spills = basis != "time" and bool(known.spill_bytes)
     own = figure(known, basis)
     assert own is not None
-    return spills, own, known.global_bytes, known.smem_bytes
+    return _spills(known, basis), own, known.global_bytes, known.smem_bytes
+
+
+def _spills(known: Known, basis: Basis) -> bool:
+    """Whether a tile spills, where that is in no figure."""
+    return basis != "time" and bool(known.spill_bytes)

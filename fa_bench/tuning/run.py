@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final
 
 from fa_bench.algorithms.base import Algorithm
 from fa_bench.cases import Case
-from fa_bench.errors import UsageError
+from fa_bench.errors import DeviceUnavailable, UsageError
 from fa_bench.model.gpu import Gpu
 from fa_bench.records import Record
 from fa_bench.tuning.counts import Trial, small_cases
@@ -18,8 +19,8 @@ from fa_bench.tuning.result import RuleOutcome, Tuning
 from fa_bench.tuning.rules import Rule, rules
 from fa_bench.tuning.tiles import Candidates, candidates, grid
 
-#: Gives the trials of some cases, in any order, as they are done.
-Tryer = Callable[[Sequence[Case]], Iterator[Trial]]
+#: Gives the trials of some cases, in any order, as they are done; closing it ends what still runs.
+Tryer = Callable[[Sequence[Case]], Generator[Trial, None, None]]
 #: Runs cases on a GPU, their launches in turns; one record per case, in their order.
 Timer = Callable[[Sequence[Case]], Sequence[Record]]
 #: DRAM bytes of a case in emulated caches.
@@ -92,6 +93,8 @@ def tune(
     ------
     UsageError
         If the GPU can run none of the tiles.
+    DeviceUnavailable
+        If none of them could be run here.
     """
     chosen = rules(asked.bare, asked.algorithm, asked.gpu)
     possible = candidates(asked.bare, asked.algorithm, asked.gpu, grid(asked.stages))
@@ -103,42 +106,53 @@ def tune(
     interrupted = False
     try:
         announce(f"0/{len(cases)} tiles tried")
-        for number, made in enumerate(attempt(cases), start=1):
-            tried[made.case] = known(made, asked.algorithm, asked.gpu)
-            announce(f"{number}/{len(cases)} tiles tried; {asked.bare.impl} {made.case.tile}")
+        with closing(attempt(cases)) as trials:
+            for number, made in enumerate(trials, start=1):
+                tried[made.case] = known(made, asked.algorithm, asked.gpu)
+                announce(f"{number}/{len(cases)} tiles tried; {asked.bare.impl} {made.case.tile}")
         if timer is not None:
             for timed in _timed(rank(tried.values()), timer, announce):
                 tried[timed.case] = timed
         if dram is not None:
-            for one in _of_interest(rank(tried.values()).best, of_rules, tried):
+            for one in _of_interest(rank(tried.values()), chosen, of_rules):
                 announce(f"DRAM bytes of {asked.bare.impl} {one.tile}")
                 tried[one.case] = replace(one, dram_bytes_emulated=dram(one.case))
     except KeyboardInterrupt:
         if not tried:
             raise
         interrupted = True
-    outcomes = tuple(_outcome(rule, part, tried) for rule, part in zip(chosen, of_rules, strict=True))
-    ordered = (tried[case] for case in cases if case in tried)
-    return Tuning(
-        asked.bare, asked.gpu, asked.stages, rank(ordered), possible.refused, outcomes, len(cases), interrupted
-    )
+    _demand_one(tuple(tried.values()))
+    ranking = rank(tried[case] for case in cases if case in tried)
+    outcomes = tuple(_outcome(rule, part, ranking) for rule, part in zip(chosen, of_rules, strict=True))
+    return Tuning(asked.bare, asked.gpu, asked.stages, ranking, possible.refused, outcomes, len(cases), interrupted)
+
+
+def _demand_one(tried: Sequence[Known]) -> None:
+    """Refuse to say anything where no tile could be run: by its bytes alone none can be recommended."""
+    if all(made.trial.status == "unknown" and made.time_ms is None for made in tried):
+        raise DeviceUnavailable(
+            f"None of {len(tried)} tiles could be run. {tried[0].trial.reason}", hint="See fa-bench doctor."
+        )
 
 
 def _candidates_of(asked: Question, rule: Rule) -> Candidates:
-    """A rule's tile, which says nothing of stages unless it is our own, as a case or refused."""
-    tile = rule.tile if rule.name == "auto" else replace(rule.tile, stages=asked.stages[0])
-    return candidates(asked.bare, asked.algorithm, asked.gpu, [tile])
+    """A rule's tile as cases or refused: in each of the depths that were asked for, of which only our own says one."""
+    own = rule.name == "auto" and rule.tile.stages in asked.stages
+    tiles = [rule.tile] if own else [replace(rule.tile, stages=stages) for stages in asked.stages]
+    return candidates(asked.bare, asked.algorithm, asked.gpu, tiles)
 
 
-def _outcome(rule: Rule, part: Candidates, tried: dict[Case, Known]) -> RuleOutcome:
-    case = next(iter(part.cases), None)
-    return RuleOutcome(rule, None if case is None else tried.get(case), next(iter(part.refused), None))
+def _outcome(rule: Rule, part: Candidates, ranking: Ranking) -> RuleOutcome:
+    """What became of a rule's tile, in the depth that the order prefers, as on the map."""
+    made = next((made for made in (*ranking.order, *ranking.out) if made.case in part.cases), None)
+    return RuleOutcome(rule, made, None if part.cases else next(iter(part.refused), None))
 
 
-def _of_interest(best: Known | None, of_rules: Sequence[Candidates], tried: Mapping[Case, Known]) -> Sequence[Known]:
+def _of_interest(ranking: Ranking, chosen: Sequence[Rule], of_rules: Sequence[Candidates]) -> Sequence[Known]:
     """The recommendation and the rules' tiles, each once, unless something is wrong with it."""
-    cases = [*([] if best is None else [best.case]), *(case for part in of_rules for case in part.cases)]
-    return [tried[case] for case in dict.fromkeys(cases) if case in tried and not tried[case].wrong]
+    outcomes = (_outcome(rule, part, ranking).known for rule, part in zip(chosen, of_rules, strict=True))
+    made = {one.case: one for one in (ranking.best, *outcomes) if one is not None and not one.wrong}
+    return tuple(made.values())
 
 
 def _timed(ranking: Ranking, timer: Timer, announce: Announce) -> Iterator[Known]:

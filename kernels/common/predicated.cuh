@@ -18,6 +18,13 @@ __device__ __forceinline__ void st_global_v4_b32(void* global, uint4 value, bool
                  : "memory");
 }
 
+__device__ __forceinline__ void st_global_v2_b32(void* global, uint2 value, bool inside) {
+    asm volatile("{ .reg .pred inside; setp.ne.b32 inside, %3, 0;\n\t"
+                 "@inside st.global.v2.b32 [%0], {%1, %2}; }" ::"l"(__cvta_generic_to_global(global)),
+                 "r"(value.x), "r"(value.y), "r"(static_cast<int>(inside))
+                 : "memory");
+}
+
 __device__ __forceinline__ void ld_global_cg_v4_f32(float4& d, const float* global, bool inside) {
     asm volatile("{ .reg .pred inside; setp.ne.b32 inside, %5, 0;\n\t"
                  "@inside ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4]; }"
@@ -59,6 +66,13 @@ __device__ __forceinline__ void ld_global_cg_f32(float& d, const float* global, 
 __device__ __forceinline__ void st_global_cg_f32(float* global, float value, bool inside) {
     asm volatile("{ .reg .pred inside; setp.ne.b32 inside, %2, 0;\n\t"
                  "@inside st.global.cg.f32 [%0], %1; }" ::"l"(__cvta_generic_to_global(global)), "f"(value),
+                 "r"(static_cast<int>(inside))
+                 : "memory");
+}
+
+__device__ __forceinline__ void red_global_add_f32(float* global, float value, bool inside) {
+    asm volatile("{ .reg .pred inside; setp.ne.b32 inside, %2, 0;\n\t"
+                 "@inside red.global.add.f32 [%0], %1; }" ::"l"(__cvta_generic_to_global(global)), "f"(value),
                  "r"(static_cast<int>(inside))
                  : "memory");
 }

@@ -174,8 +174,30 @@ __device__ __forceinline__ float4 ld_shared_v4_f32(u32 shared) {
     return d;
 }
 
+__device__ __forceinline__ float2 ld_shared_v2_f32(u32 shared) {
+    float2 d;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(d.x), "=f"(d.y) : "r"(shared) : "memory");
+    return d;
+}
+
+__device__ __forceinline__ float ld_shared_f32(u32 shared) {
+    float d;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(d) : "r"(shared) : "memory");
+    return d;
+}
+
+__device__ __forceinline__ u32 ld_shared_b32(u32 shared) {
+    u32 d;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(d) : "r"(shared) : "memory");
+    return d;
+}
+
 __device__ __forceinline__ void st_shared_b32(u32 shared, u32 value) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(shared), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void st_shared_f32(u32 shared, float value) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared), "f"(value) : "memory");
 }
 
 // --- shuffles: all 32 lanes take part --------------------------------------------------------------------------
@@ -184,7 +206,15 @@ __device__ __forceinline__ float shfl_sync_bfly(float value, int lane_mask) {
     return __shfl_xor_sync(0xffffffffu, value, lane_mask);
 }
 
+__device__ __forceinline__ u32 shfl_sync_bfly(u32 value, int lane_mask) {
+    return __shfl_xor_sync(0xffffffffu, value, lane_mask);
+}
+
 // The value of lane `source` within each group of `width` lanes.
 __device__ __forceinline__ float shfl_sync_idx(float value, int source, int width = 32) {
     return __shfl_sync(0xffffffffu, value, source, width);
 }
+
+// --- votes: all 32 lanes take part -----------------------------------------------------------------------------
+
+__device__ __forceinline__ bool vote_sync_any(bool value) { return __any_sync(0xffffffffu, value); }

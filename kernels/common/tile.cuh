@@ -115,6 +115,13 @@ __device__ __forceinline__ void load_a(u32 (&a)[4], u32 tile, int row, int chunk
     ldmatrix_x4(a, tile + fragment_offset<CHUNKS>(row, chunk, lane % 16, lane / 16));
 }
 
+// The same from a matrix stored k x m (dSᵀ in dS·K), transposed on the way; `row` counts k.
+template <int CHUNKS>
+__device__ __forceinline__ void load_a_trans(u32 (&a)[4], u32 tile, int row, int chunk) {
+    const int lane = threadIdx.x % WARP_SIZE;
+    ldmatrix_x4_trans(a, tile + fragment_offset<CHUNKS>(row, chunk, lane % 8 + lane / 16 * 8, lane / 8 % 2));
+}
+
 // B of two neighbouring 16x8 tiles from a matrix stored n x k (K in Q·Kᵀ): b[0], b[1] belong to columns n 0-7 and
 // b[2], b[3] to 8-15.
 template <int CHUNKS>
@@ -123,20 +130,51 @@ __device__ __forceinline__ void load_b(u32 (&b)[4], u32 tile, int row, int chunk
     ldmatrix_x4(b, tile + fragment_offset<CHUNKS>(row, chunk, lane % 8 + lane / 16 * 8, lane / 8 % 2));
 }
 
-// The same from a matrix stored k x n (V in P·V), transposed on the way.
+// The same from a matrix stored k x n (V in P·V), transposed on the way. `warp_chunk` is known at run time only; it
+// shares no bit with `chunk` and is even.
 template <int CHUNKS>
-__device__ __forceinline__ void load_b_trans(u32 (&b)[4], u32 tile, int row, int chunk) {
+__device__ __forceinline__ void load_b_trans(u32 (&b)[4], u32 tile, int row, int chunk, int warp_chunk = 0) {
     const int lane = threadIdx.x % WARP_SIZE;
-    ldmatrix_x4_trans(b, tile + fragment_offset<CHUNKS>(row, chunk, lane % 16, lane / 16));
+    ldmatrix_x4_trans(b, tile + fragment_offset<CHUNKS>(row, chunk, lane % 16, lane / 16 + warp_chunk));
+}
+
+// Two neighbouring 16x8 accumulators, rounded to elements, as the A fragment of a 16x16 tile.
+__device__ __forceinline__ void pack_a(u32 (&a)[4], const float (&left)[4], const float (&right)[4]) {
+    a[0] = pack(left[0], left[1]);
+    a[1] = pack(left[2], left[3]);
+    a[2] = pack(right[0], right[1]);
+    a[3] = pack(right[2], right[3]);
+}
+
+// The two elements of a staged tile that belong to a lane's accumulators in row `row` + lane / 4 (`row` a multiple of
+// 8) of mma tile `chunk`.
+template <int CHUNKS>
+__device__ __forceinline__ float2 load_pair(u32 tile, int row, int chunk) {
+    const int lane = threadIdx.x % WARP_SIZE;
+    const u32 pair = ld_shared_b32(tile + fragment_offset<CHUNKS>(row, chunk, lane / 4, 0) + lane % 4 * 4);
+    return {unpack_low(pair), unpack_high(pair)};
 }
 
 // Stages a 16x8 accumulator as elements: lane l holds (l / 4, 2(l % 4) + {0, 1}) and the same eight rows below.
 template <int CHUNKS>
-__device__ __forceinline__ void store_accumulator(u32 tile, int row, int chunk, const float (&d)[4]) {
+__device__ __forceinline__ void store_accumulator(u32 tile, int row, int chunk, const float (&d)[4],
+                                                  int warp_chunk = 0) {
     const int lane = threadIdx.x % WARP_SIZE;
-    const u32 upper = fragment_offset<CHUNKS>(row, chunk, lane / 4, 0) + lane % 4 * 4;
+    const u32 upper = fragment_offset<CHUNKS>(row, chunk, lane / 4, warp_chunk) + lane % 4 * 4;
     st_shared_b32(tile + upper, pack(d[0], d[1]));
     st_shared_b32(tile + upper + 8 * CHUNKS * CHUNK_BYTES, pack(d[2], d[3]));
+}
+
+// Stages a 16x16 A fragment: its matrices are those of two neighbouring accumulators.
+template <int CHUNKS>
+__device__ __forceinline__ void store_a(u32 tile, int row, int chunk, const u32 (&a)[4], int warp_chunk = 0) {
+    const int lane = threadIdx.x % WARP_SIZE;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        const u32 upper = fragment_offset<CHUNKS>(row, chunk + i / 2, lane / 4, warp_chunk) + lane % 4 * 4;
+        st_shared_b32(tile + upper, a[i]);
+        st_shared_b32(tile + upper + 8 * CHUNKS * CHUNK_BYTES, a[i + 1]);
+    }
 }
 
 #endif  // !ELEMENT_FP32

@@ -21,11 +21,11 @@ static_assert(BLOCK_M % (16 * NUM_WARPS) == 0, "each warp owns a multiple of 16 
 
 // Q fragments stay in registers where they fit beside the accumulators; else each tile of K reads them again.
 constexpr int ACCUMULATORS = M_TILES * (N_TILES + D_TILES) * 4;
-constexpr bool Q_IN_REGISTERS = ACCUMULATORS + M_TILES * D_TILES * 2 <= 144;
+constexpr bool Q_IN_REGISTERS = ACCUMULATORS + M_TILES * D_TILES * 2 <= 160;
 constexpr int K_STEPS = DIM / 16;
 
 // Strides are in elements; head_dim is contiguous.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 flash2_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
            const element* __restrict__ K,  // [batch, heads_kv, seq_kv, head_dim]
            const element* __restrict__ V,  // [batch, heads_kv, seq_kv, head_dim]
@@ -166,23 +166,41 @@ flash2_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
                 }
         }
 
-        // Online softmax: raise the maxima, shrink O, S becomes P.
+        // Online softmax: raise the maxima, shrink O, S becomes P. The further on, the rarer a tile raises a maximum of
+        // these 16 rows: where none rises, nothing shrinks.
 #pragma unroll
-        for (int m = 0; m < M_TILES; m++)
+        for (int m = 0; m < M_TILES; m++) {
+            float old_max[2];
+            bool rises = false;
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                RowState& row = rows[m][half];
                 float tile_max = s[m][0][2 * half];
 #pragma unroll
                 for (int n = 0; n < N_TILES; n++)
                     tile_max = fmaxf(tile_max, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-                const float factor = raise_max(row, row_max(tile_max), scale_log2);
-                const float shifted = shift(row.max, scale_log2);
+                old_max[half] = rows[m][half].max;
+                rows[m][half].max = fmaxf(old_max[half], row_max(tile_max));
+                rises |= rows[m][half].max > old_max[half];
+            }
+            if (vote_sync_any(rises)) {
 #pragma unroll
-                for (int d = 0; d < D_TILES; d++) {
-                    o[m][d][2 * half] *= factor;
-                    o[m][d][2 * half + 1] *= factor;
+                for (int half = 0; half < 2; half++) {
+                    RowState& row = rows[m][half];
+                    // Exactly 1 for a row whose own maximum stays.
+                    const float new_max = row.max == -infinity() ? 0.f : row.max;
+                    const float factor = ex2_approx((old_max[half] - new_max) * scale_log2);
+                    row.sum *= factor;
+#pragma unroll
+                    for (int d = 0; d < D_TILES; d++) {
+                        o[m][d][2 * half] *= factor;
+                        o[m][d][2 * half + 1] *= factor;
+                    }
                 }
+            }
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                RowState& row = rows[m][half];
+                const float shifted = shift(row.max, scale_log2);
 #pragma unroll
                 for (int n = 0; n < N_TILES; n++)
 #pragma unroll
@@ -191,6 +209,7 @@ flash2_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
 #pragma unroll
                 for (int n = 0; n < N_TILES; n++) row.sum += s[m][n][2 * half] + s[m][n][2 * half + 1];
             }
+        }
 
         // O += P·V: two neighbouring accumulators of S are, packed, the A fragment of 16 columns of P.
 #pragma unroll

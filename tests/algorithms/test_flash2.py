@@ -114,12 +114,12 @@ def test_explain_ends_with_the_bytes_of_the_model() -> None:
 
 def test_work_counts_whole_visited_tiles() -> None:
     # Causal 128 x 128 in 64x64 tiles: 3 of 4 visited. D = 40 in a tile of 64 columns: per tile two products of
-    # 2 · 64 · 64 · 64 FLOPs. An exponential per score, and per row and tile one in each of the 4 (fp32: 8) lanes that
-    # share the row.
+    # 2 · 64 · 64 · 64 FLOPs. An exponential per score; for the factor one in each of the 4 lanes that share a row, at
+    # the first tile (2 tiles of 64 rows); in fp32 one in each of 8 at each of the 3 tiles.
     shape = AttentionShape(1, 2, 1, 128, 128, 40, causal=True)
     flops = 2 * 3 * 4 * 64 * 64 * 64
     tensor = FLASH2.work(case_of(shape, Tile(64, 64)))
-    assert tensor.per_kernel == (("flash2_fwd", flops, 0, 2 * 3 * 64 * (64 + 4)),)
+    assert tensor.per_kernel == (("flash2_fwd", flops, 0, 2 * 64 * (3 * 64 + 2 * 4)),)
     fma = FLASH2.work(case_of(shape, Tile(64, 64), "fp32"))
     assert fma.per_kernel == (("flash2_fwd", 0, flops, 2 * 3 * 64 * (64 + 8)),)
     assert (fma.flops_executed, fma.exp_count) == (flops, 2 * 3 * 64 * 72)
@@ -179,9 +179,9 @@ def test_four_warps_unless_their_accumulators_do_not_fit() -> None:
     def warps(dtype: DType, head_dim: int, tile: Tile) -> int:
         return FLASH2.resolve(Case("flash2", AttentionShape(1, 1, 1, 64, 64, head_dim), dtype), tile).num_warps
 
-    # Rows per warp · (block_n + D) / 32 accumulators: at most 192.
-    assert warps("fp16", 128, Tile(128, 64)) == 4  # 32 · 192 / 32 = 192
-    assert warps("fp16", 128, Tile(128, 128)) == 8  # 256 with four
+    # Rows per warp · (block_n + D) / 32 accumulators: at most 176.
+    assert warps("fp16", 96, Tile(128, 64)) == 4  # 32 · 160 / 32 = 160
+    assert warps("fp16", 128, Tile(128, 64)) == 8  # 192 with four
     assert warps("fp16", 64, Tile(32, 64)) == 2  # a warp has at least 16 rows
     assert warps("fp32", 128, Tile(128, 64)) == 8  # 192, and 32 for the Q micro-tile
     assert warps("fp32", 64, Tile(16, 16)) == 4
@@ -209,12 +209,15 @@ def test_auto_tile_by_hand() -> None:
 
     # 128x64 with two stages at D = 64: 48 KiB, so two CTAs of four warps fit everywhere.
     assert auto(64, "a100-sxm-80") == auto(64, "rtx-4090") == Tile(128, 64, 2, 4)
-    # D = 128, one stage: 64 KiB fit an A100's 164 KiB twice, an RTX 4090's 100 KiB once; 128x32 (48 KiB) fits twice.
-    assert auto(128, "a100-sxm-80") == Tile(128, 64, 1, 4)
-    assert auto(128, "rtx-4090") == Tile(128, 32, 1, 4)
-    # Eight warps of one CTA are as good as two CTAs: D = 256, 128 KiB.
+    # D = 96, one stage: 256 rows of 192 bytes, 48 KiB.
+    assert auto(96, "a100-sxm-80") == auto(96, "rtx-4090") == Tile(128, 64, 1, 4)
+    # D = 128: four warps do not hold 128x64, but 128x32, which takes 48 KiB.
+    assert auto(128, "a100-sxm-80") == auto(128, "rtx-4090") == Tile(128, 32, 1, 4)
+    # D = 256: neither is held by four, and 128x64 has eight in 128 KiB.
     assert auto(256, "a100-sxm-80") == Tile(128, 64, 1, 8)
     # A single query does not fill more than 16 rows, one warp: 16x64 takes 34 KiB, four CTAs; 16x32 18 KiB, eight.
     assert auto(64, "a100-sxm-80", seq_q=1) == Tile(16, 32, 2, 1)
     # fp32, D = 256 (1 KiB per row): 64x32 is the first that fits 163 KiB (128); none of half its area keeps 8 warps.
     assert auto(256, "a100-sxm-80", dtype="fp32") == Tile(64, 32, 1, 4)
+    # fp32, D = 96: 128x64 needs eight warps, which are enough for an SM; 96 KiB.
+    assert auto(96, "a100-sxm-80", dtype="fp32") == auto(96, "rtx-4090", dtype="fp32") == Tile(128, 64, 1, 8)

@@ -28,7 +28,7 @@ def test_every_accepted_head_dim_has_a_tile_that_holds_it() -> None:
 
 
 @pytest.mark.skipif(why_not("emulator") is not None, reason=str(why_not("emulator")))
-@pytest.mark.parametrize("impl", algorithms.names())
+@pytest.mark.parametrize("impl", algorithms.names("fwd"))
 @pytest.mark.parametrize(
     ("dtype", "head_dim"),
     [

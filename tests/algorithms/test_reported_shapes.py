@@ -16,7 +16,7 @@ A100 = gpus.get("a100-sxm-80")
 
 pytestmark = [
     pytest.mark.skipif(why_not("emulator") is not None, reason=str(why_not("emulator"))),
-    pytest.mark.parametrize("impl", algorithms.names()),
+    pytest.mark.parametrize("impl", algorithms.names("fwd")),
 ]
 
 

@@ -83,6 +83,13 @@ def test_slices_by_where_they_start() -> None:
     assert (phases.tolist(), counts.tolist()) == ([0, 16], [2, 2])
 
 
+def test_sequences_by_where_they_start() -> None:
+    # Row 1 of two heads with rows of 80 bytes, side by side: 160 and 240, that is 0 and 16 mod 32.
+    buffer = Buffer("Q", "fp16", (1, 2, 3, 40), (240, 40, 80, 1), "input")
+    phases, counts = slice_phases(buffer, first_row=1)
+    assert (phases.tolist(), counts.tolist()) == ([0, 16], [1, 1])
+
+
 @given(
     st.integers(1, 3), st.integers(1, 9), st.integers(1, 300), st.integers(1, 300), st.sampled_from(["fp16", "fp32"])
 )

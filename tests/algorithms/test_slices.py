@@ -45,6 +45,12 @@ def test_row_vectors_equal_a_count_of_touched_sectors(batch: int, heads: int, se
     assert row_vector_sectors(vector(batch, heads, seq), warp_rows) == expected
 
 
+def test_the_first_rows_of_a_vector_are_summed() -> None:
+    # 20 floats from 0 on, and 20 from byte 80, 16 within a sector. The first 16 rows: 2 sectors, and 3 (bytes 80-143);
+    # all 20: 2 + 1 and 3 + 1. Of no rows nothing.
+    assert row_vector_sectors(vector(1, 2, 20), 16, [0, 16, 16, 20]) == 2 * (2 + 3) + (3 + 4)
+
+
 def test_long_vectors_of_many_slices_are_quick_and_exact() -> None:
     # 2³⁰ floats are 2³² bytes, 2²⁷ sectors, per slice; 2³¹ aligned slices of them are beyond 64 bits with 2⁶ heads.
     assert row_vector_sectors(vector(2**31, 2**6, 2**30), 32) == 2 ** (27 + 31 + 6)

@@ -43,12 +43,14 @@ class Fake:
     def required_bytes(self, case: Case) -> int:
         if case.impl == "unsupported":
             raise Unsupported("No such kernel.")
+        if case.impl == "hangs":
+            time.sleep(600)
         return case.shape.seq_q
 
     def run(self, case: Case, gpu: Gpu) -> RunResult:
         if self._lost:
             raise DeviceLost("An earlier case's fault destroyed the context.")
-        self._lost = case.impl in ("faults", "lost")
+        self._lost = case.impl in ("faults", "lost", "good-but-last")
         _act(case.impl, self._folder)
         return RunResult(mem_source=str(os.getpid()), device_reason=gpu.slug)
 
@@ -79,6 +81,11 @@ def open_nothing() -> Fake:
 
 def open_and_die() -> Fake:
     os._exit(7)
+
+
+def open_and_hang() -> Fake:
+    time.sleep(600)
+    raise AssertionError("it was ended long before")
 
 
 def _act(what: str, folder: Path | None) -> None:
@@ -116,5 +123,16 @@ def _act(what: str, folder: Path | None) -> None:
         os._exit(3)
     elif what == "hangs":
         time.sleep(600)
+    elif what in ("forks", "daemon"):
+        # A process that inherits the pipe; one of the two leaves the group too.
+        assert folder is not None
+        if (child := os.fork()) == 0:
+            if what == "daemon":
+                os.setsid()
+            time.sleep(60)
+            os._exit(0)
+        while what == "daemon" and os.getsid(child) != child:
+            time.sleep(0.01)
+        (folder / "forked").write_text(str(child))
     elif what == "stops":
         os.kill(os.getpid(), signal.SIGSTOP)

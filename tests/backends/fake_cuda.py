@@ -1,7 +1,8 @@
 """The part of CuPy, of the driver and of NVML that the cuda backend uses, made up. No figure here is a GPU's.
 
-Kernels take the time that a test gives them, on a clock of the fake's own; events read that clock. Everything that is
-enqueued is logged by name, and must be on the one stream of the one device.
+Kernels take the time that a test gives them, on a clock of the fake's own; events read that clock. The host has another
+one: what it takes to enqueue something is nothing unless a test says so, and the stream waits for it. Everything that
+is enqueued is logged by name, and must be on the one stream of the one device.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fa_bench.algorithms.base import KernelSpec, Launch, Program, Scalar
+from fa_bench.algorithms.base import PLAIN, KernelSpec, Launch, Program, Scalar
 from fa_bench.algorithms.tensors import qkvo, row_vector
 from fa_bench.backends.cuda import CudaBackend
 from fa_bench.backends.cuda_device import MIN_FLUSH_BYTES
@@ -27,10 +28,12 @@ from fa_bench.backends.cuda_driver import DriverSilent
 from fa_bench.backends.programs import tensor_view
 from fa_bench.cases import AttentionShape, Case
 from fa_bench.compiler import CompiledKernel
-from fa_bench.measure.nvml import Nvml, Reading
+from fa_bench.measure.nvml import Nvml
+from fa_bench.measure.readings import Reading
 from fa_bench.measure.stopping import StoppingRule
 from fa_bench.model.gpu import Gpu
-from fa_bench.reference import attention_fp64, encode, make_inputs
+from fa_bench.reference import attention_fp64, make_inputs
+from fa_bench.storage import encode
 
 CASE = Case("flash2", AttentionShape(1, 2, 1, 8, 8, 16), "fp16", layout="bshd")
 L2_BYTES = 40 * 2**20
@@ -39,13 +42,16 @@ SMEM = 100_000
 
 #: What one launch of `Algorithm` enqueues, and what stands around it when it is timed from a cold cache.
 LAUNCH = ["init", "attend", "finish"]
-TIMED = ["flush", "event", *LAUNCH, "event"]
+TIMED = ["flush", "hold", "event", *LAUNCH, "event"]
 #: The launch floor of such a case: as many empty kernels, taken in the same way.
-FLOOR = [*["empty"] * 9, "flush", "event", *["empty"] * 3, "event"]
+FLOOR = [*["empty"] * 9, "flush", "hold", "event", *["empty"] * 3, "event"]
 
 
 class Algorithm:
     """Three launches, the middle one with much shared memory. ``attend`` is the name of that one."""
+
+    directions = ("fwd",)
+    fused = PLAIN
 
     def __init__(self, reason: str | None = None, attend: str = "attend", error: Exception | None = None) -> None:
         self.reason, self.attend, self.error = reason, attend, error
@@ -120,6 +126,7 @@ class Event:
         self.at_ms, self.has_come = self.cupy.now_ms, False
 
     def synchronize(self) -> None:
+        self.cupy.wait()
         self.has_come = True
 
 
@@ -142,6 +149,8 @@ class FakeCupy:
         How many of a captured graph's kernels are not in it.
     durations : mapping of str to float or iterable of float
         ms by kernel: 1 for every ``attend``, none for the rest. The flush takes 50, which no time may hold.
+    enqueuing : mapping of str to float
+        ms that the host takes before a kernel is enqueued, none where it is not said. A replay is one of them.
     """
 
     def __init__(
@@ -151,6 +160,7 @@ class FakeCupy:
         stale: bool = False,
         lost_kernels: int = 0,
         durations: dict[str, float | Iterable[float]] | None = None,
+        enqueuing: dict[str, float] | None = None,
     ) -> None:
         self.log: list[str] = []
         self.current: list[Any] = []
@@ -162,7 +172,9 @@ class FakeCupy:
         self.args: dict[str, tuple[Any, ...]] = {}
         self.attended = 0
         self.flushed_bytes = 0
-        self.now_ms = 0.0
+        self.now_ms = self.host_ms = 0.0
+        self.enqueuing = enqueuing or {}
+        self.held_ms: list[float] = []
         self.persisting_bytes = 0
         self.durations: dict[str, Iterator[float]] = {}
         for word, ms in {"attend": 1.0, "empty": 0.001, "flush": 50.0, **(durations or {})}.items():
@@ -206,11 +218,20 @@ class FakeCupy:
         assert self.capturing is None or word == "captured", "nothing but launches may happen during a capture"
         self.log.append(word)
         kernel = "attend" if word.startswith("attend") and word not in self.durations else word
+        self.now_ms = max(self.now_ms, self.host_ms)  # a stream that is idle waits for the host
         self.now_ms += next(self.durations.get(kernel, itertools.repeat(0.0)))
+
+    def wait(self) -> None:
+        """The host waits for all that is enqueued."""
+        self.host_ms = max(self.host_ms, self.now_ms)
+
+    def host_seconds(self) -> float:
+        """The host's clock, for tests in which it plays a part."""
+        return self.host_ms / 1e3
 
     def enqueue(self, word: str, effect: Callable[[], None]) -> None:
         """A kernel is launched on the current stream: now, or whenever the graph that it goes into is replayed."""
-
+        self.host_ms += self.enqueuing.get(word, 0.0)
         if self.capturing is None:
             self._run(word, effect)
         else:
@@ -245,6 +266,7 @@ class FakeCupy:
 
     def _replay(self, executable: int, stream: int) -> None:
         assert stream == 77
+        self.host_ms += self.enqueuing.get("replay", 0.0)
         self.log.append("replay")
         for word, effect in self.executables[executable]:
             self._run(word, effect)
@@ -270,6 +292,7 @@ class FakeCupy:
         return self.stream
 
     def _synchronize(self) -> None:
+        self.wait()
         if self.dead:
             raise CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
 
@@ -326,10 +349,15 @@ class Function:
         cupy.args[self.entry] = tuple(None if isinstance(arg, Array) else arg for arg in args)  # keep no memory alive
         if self.entry.startswith("attend"):
             assert (grid, block, shared_mem) == ((2, 3, 1), (128, 1, 1), SMEM)
+            assert cupy.attributes[self.entry] >= SMEM, "CUDA_ERROR_INVALID_VALUE: more than the function may have"
         cupy.enqueue(self.entry, partial(self._run, args))
 
     def _run(self, args: Any) -> None:
         cupy = self.cupy
+        if self.entry == "hold":
+            assert type(args[0]) is np.uint64
+            cupy.held_ms.append(args[0] / 1e6)
+            cupy.now_ms += cupy.held_ms[-1]
         if self.entry == cupy.fault:
             cupy.dead = True
         if cupy.dead:
@@ -372,11 +400,16 @@ class FakeTorch:
         Whose stream it must run on.
     can_show_graphs : bool
         Whether its graphs can be looked into, which those of old versions cannot.
+    ceases_writing : str
+        An implementation whose ``attend`` writes during its first three launches only.
     """
 
-    def __init__(self, cupy: FakeCupy, can_show_graphs: bool = True) -> None:
+    def __init__(self, cupy: FakeCupy, can_show_graphs: bool = True, ceases_writing: str = "") -> None:
         self.cupy, self.entered, self.peaks_of = cupy, [], []  # type: ignore[var-annotated]
         self.live_bytes, self.peak_bytes, self.current_device = 100, 900, "cuda:0"
+        self.initialized, self.capture_under_way, self.ceases_writing = False, False, ceases_writing
+        self.blocks: list[tuple[np.ndarray, Any]] = []
+        self.cublas: Block | None = None  # cuBLAS's workspace, which stays when a case is gone
         fake = self
 
         class CUDAGraph:
@@ -398,34 +431,76 @@ class FakeTorch:
         def graph(captured: CUDAGraph, stream: tuple[int, str]) -> Iterator[None]:
             assert self.current_device == "cuda:1", "a capture waits for the current device"
             with fake.on_stream(stream):
+                self.empty_cache()
                 cupy.cuda.runtime.streamBeginCapture(77, 2)
+                self.capture_under_way = True
                 try:
                     yield
                 finally:
                     captured.handle = cupy.cuda.runtime.streamEndCapture(77)  # type: ignore[attr-defined]
+                    self.capture_under_way = False
 
+        self._C = SimpleNamespace(_cuda_clearCublasWorkspaces=self._clear_workspaces)
         self.cuda = SimpleNamespace(
-            is_available=lambda: True, empty_cache=lambda: None, reset_peak_memory_stats=self.peaks_of.append,
+            is_available=lambda: True, init=self._init, empty_cache=self.empty_cache,
+            reset_peak_memory_stats=self._reset_peak, memory_reserved=lambda device: len(self.blocks),
             memory_allocated=lambda device: self.live_bytes, max_memory_allocated=lambda device: self.peak_bytes,
             ExternalStream=lambda pointer, device: (pointer, device), stream=self.on_stream,
             CUDAGraph=CUDAGraph, graph=graph, device=self._device,
         )  # fmt: skip
 
+    # Its allocator: blocks of one result each. What is free is kept, and handed out again, oldest first.
+
+    def _init(self) -> None:
+        self.initialized = True
+
+    def _reset_peak(self, device: str) -> None:
+        if not self.initialized:
+            raise RuntimeError("Invalid device argument 1: did you call init?")
+        self.peaks_of.append(device)
+
+    def allocate(self, number: int) -> Block:
+        """A block of so many numbers, with what the last one who had it left there."""
+        free = (i for i, (memory, user) in enumerate(self.blocks) if memory.size == number and user() is None)
+        if (place := next(free, None)) is None:
+            self.cupy.log.append("malloc")
+            block = Block(np.full(number, np.nan))
+            self.blocks.append((block.memory, weakref.ref(block)))
+            return block
+        block = Block(self.blocks[place][0])
+        self.blocks[place] = block.memory, weakref.ref(block)
+        return block
+
+    def empty_cache(self) -> None:
+        if not self.initialized:
+            return
+        if self.capture_under_way:
+            raise RuntimeError("captures_underway.empty() INTERNAL ASSERT FAILED")
+        self.blocks = [(memory, user) for memory, user in self.blocks if user() is not None]
+
+    def _clear_workspaces(self) -> None:
+        self.cublas = None
+
     @contextmanager
     def _device(self, name: str) -> Iterator[None]:
         self.current_device = name
-        yield
-        self.current_device = "cuda:0"
+        try:
+            yield
+        finally:
+            self.current_device = "cuda:0"
 
     @contextmanager
     def on_stream(self, stream: tuple[int, str]) -> Iterator[None]:
         self.entered.append(stream)
-        yield
-        self.entered.pop()
+        try:
+            yield
+        finally:
+            self.entered.pop()
 
     def attention(self, case: Case, inputs: Any, device: str) -> Any:
         """Stands in for `fa_bench.backends.torch_impls.TorchAttention`."""
         assert self.entered == [(77, "cuda:1")] and device == "cuda:1"  # 77 is the pointer of CuPy's stream
+        assert self.initialized, "tensors come after init"
         return _FakeAttention(self, inputs, case)
 
     def install(self, patch: Any) -> FakeTorch:
@@ -435,31 +510,51 @@ class FakeTorch:
         return self
 
 
+class Block:
+    """Memory that is the fake PyTorch's again when nobody refers to this."""
+
+    def __init__(self, memory: np.ndarray) -> None:
+        self.memory = memory
+
+
 class _FakeAttention:
     def __init__(self, torch: FakeTorch, inputs: Any, case: Case) -> None:
         self.torch, self.inputs, self.case = torch, inputs, case
+        self.attended = 0
 
     def __call__(self) -> Any:
         assert self.torch.entered == [(77, "cuda:1")]
-        s = self.case.shape
-        o, lse = (
-            np.full((s.batch, s.heads_q, s.seq_q, s.head_dim), np.nan),
-            np.full((s.batch, s.heads_q, s.seq_q), np.nan),
-        )
+        torch, result = self.torch, self._new()
+        torch.cublas = torch.cublas or torch.allocate(1)
+        torch.allocate(len(self.case.impl))  # a workspace of its own size, free again when the call returns
 
         def attend() -> None:
-            o[...], lse[...] = attention_fp64(self.inputs["Q"], self.inputs["K"], self.inputs["V"], s)
+            self.attended += 1
+            if torch.ceases_writing != self.case.impl or self.attended <= 3:
+                q, k, v = (self.inputs[name] for name in "QKV")
+                o, lse = attention_fp64(q, k, v, self.case.shape)
+                result.memory[:] = np.concatenate([o.ravel(), lse.ravel()])
 
-        self.torch.cupy.enqueue("attend", attend)
-        return o, lse
+        torch.cupy.enqueue("attend", attend)
+        return result
 
-    def poison(self, result: Any) -> None:
+    def _new(self) -> Block:
+        s = self.case.shape
+        return self.torch.allocate(s.batch * s.heads_q * s.seq_q * (s.head_dim + 1))
+
+    def poison(self, result: Block) -> None:
         self.torch.cupy.say("fill nan", self.torch.cupy.stream)
-        for part in result:
-            part.fill(np.nan)
+        result.memory.fill(np.nan)
 
-    def to_numpy(self, result: Any) -> Any:
-        return tuple(part.astype(np.float32) for part in result)
+    def poisoned_like(self, result: Block) -> Block:
+        spare = self._new()
+        spare.memory.fill(np.nan)
+        return spare
+
+    def to_numpy(self, result: Block) -> Any:
+        s = self.case.shape
+        o, lse = np.split(result.memory.astype(np.float32), [s.batch * s.heads_q * s.seq_q * s.head_dim])
+        return o.reshape(s.batch, s.heads_q, s.seq_q, s.head_dim), lse.reshape(s.batch, s.heads_q, s.seq_q)
 
 
 class FakeNvml:
@@ -500,6 +595,7 @@ def make(
     algorithms: dict[str, Algorithm] | None = None,
     samples: int = 2,
     driver: Any = None,
+    clock: Callable[[], float] | None = None,
     **options: Any,
 ) -> CudaBackend:
     """A backend that takes ``samples`` samples per case.
@@ -516,7 +612,7 @@ def make(
         nvml=nvml or Nvml(types.SimpleNamespace(NVMLError=OSError, nvmlInit=_no_nvml)),
         compiler=compiler,
         lookup=lambda name: (algorithms or {}).get(name, default),  # type: ignore[arg-type, return-value]
-        clock=lambda: float(next(ticks)),
+        clock=clock or (lambda: float(next(ticks))),
         **options,
     )
 

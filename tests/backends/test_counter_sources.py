@@ -136,6 +136,32 @@ def test_a_failure_is_handed_on_with_one_piece_of_advice(any_gpu: Gpu) -> None:
     assert "--cap-add SYS_ADMIN" in source.advice
 
 
+@pytest.mark.parametrize("error", [OSError("no space left on device"), ZeroDivisionError("division by zero")])
+def test_whatever_goes_wrong_while_counting_costs_no_row(any_gpu: Gpu, error: Exception) -> None:
+    class Broken(Answers):
+        def profile(self, program: Sequence[str], sm: int) -> Profile:
+            raise error
+
+    backend = counting(Turns([]), [NcuCounters(ncu=Broken())])  # type: ignore[arg-type]
+    assert isinstance(backend, TakesTurns)
+    for outcome in backend.run_together([FLASH, STANDARD], any_gpu):
+        assert isinstance(outcome, RunResult) and outcome.hardware is not None
+        assert outcome.hardware.status == "failed" and str(error) in outcome.hardware.reason
+
+
+def test_after_a_timeout_only_smaller_cases_of_the_implementation_are_tried(any_gpu: Gpu) -> None:
+    ncu = Answers(status="timeout", reason="ncu was ended after 300 s.")
+    source = NcuCounters(ncu=ncu)  # type: ignore[arg-type]
+    small, large = (Case("flash2", AttentionShape(1, 1, 1, s, s, 64), tile=Tile(64, 64, 1, 4)) for s in (32, 128))
+    tried = []
+    for case in (FLASH, FLASH, large, STANDARD, small):
+        before = len(ncu.programs)
+        assert source.count(case, any_gpu).status == "timeout"
+        tried.append(len(ncu.programs) > before)
+    assert tried == [True, False, False, True, True]
+    assert source.count(small, any_gpu).reason.endswith("so this one was not tried.")
+
+
 def test_the_program_is_this_python_with_one_case(any_gpu: Gpu) -> None:
     ncu = Answers(launch("flash2_fwd"))
     NcuCounters(3, ncu=ncu).count(FLASH, any_gpu)  # type: ignore[arg-type]
@@ -289,6 +315,8 @@ def test_the_emulator_counts_our_kernels_beside_a_gpu(any_gpu: Gpu) -> None:
 
 def test_what_the_emulator_cannot_do_is_said_and_costs_no_row(any_gpu: Gpu) -> None:
     emulator = Emulator([])
+    emulator.error = ZeroDivisionError("division by zero")
+    assert EmulatedCounts(lambda: emulator).count(FLASH, any_gpu) is None
     emulator.error = Unsupported("No such tile.")
     source = EmulatedCounts(lambda: emulator)
     assert source.count(FLASH, any_gpu) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from fake_cuda import (
     make,
 )
 
-from fa_bench.algorithms.base import KernelSpec
+from fa_bench.algorithms.base import KernelSpec, Program
 from fa_bench.backends import cuda, turns
 from fa_bench.cases import Case
 from fa_bench.compiler import CompiledKernel
@@ -36,8 +37,9 @@ def test_the_order_of_a_cold_case(any_gpu: Gpu) -> None:
     assert cupy.log == [
         *["upload"] * 3,  # what writes the inputs warms the cache: it comes before every flush
         *["fill 0xff"] * 3,  # O, LSE and l: never the inputs
-        *FLOOR,  # under the same clock: its 200 ms are over after one sample
         *LAUNCH * 3,
+        *FLOOR,  # under the same clock: its 200 ms are over after one sample
+        *LAUNCH,  # once more, when all cases have started
         *TIMED * 2,
         *["fill 0xff"] * 3,
         *TIMED,
@@ -48,6 +50,25 @@ def test_the_order_of_a_cold_case(any_gpu: Gpu) -> None:
     assert samples is not None
     assert (samples.times_ms, samples.source, samples.l2_state) == ((1.0, 1.0), "cuda-events", "cold")
     assert samples.noisy and not samples.launch_bound  # 1 ms is far above three times 0.003 ms
+    assert result.verification is not None and result.verification.passed
+
+
+def test_what_a_backward_pass_is_given_is_made_anew_after_poisoning_and_never_timed(any_gpu: Gpu) -> None:
+    class WithSetup(Algorithm):
+        def program(self, case: Case) -> Program:
+            whole = super().program(case)
+            first, *rest = whole.launches
+            return replace(whole, launches=tuple(rest), setup=(replace(first, args=("l",)),))
+
+    cupy = FakeCupy()
+    result = make(cupy, algorithm=WithSetup()).run(CASE, any_gpu)
+    launch = ["attend", "finish"]
+    timed = ["flush", "hold", "event", *launch, "event"]
+    poisoned = [*["fill 0xff"] * 3, "init"]
+    assert [word for word in cupy.log if word != "empty"] == [
+        *["upload"] * 3, *poisoned, *launch * 3, "flush", "hold", "event", "event", *launch,
+        *timed * 2, *poisoned, *timed, *["download"] * 2, "release",
+    ]  # fmt: skip
     assert result.verification is not None and result.verification.passed
 
 
@@ -81,9 +102,9 @@ def test_kernels_are_compiled_and_loaded_before_anything_of_the_case_is_timed(an
     result = backend.run(CASE, any_gpu)
     assert result.samples is not None and result.samples.times_ms == pytest.approx((1.0, 1.0))
     assert result.resources is not None and result.resources.compile_ms == 3.0  # its own column: 1 ms per kernel
-    first_launch = cupy.log.index("init")
+    first_launch, first_of_the_case = cupy.log.index("init"), cupy.log.index("event", cupy.log.index("flush"))
     assert {f"compile {entry}" for entry in LAUNCH} <= set(cupy.log[:first_launch])
-    assert not any(word.startswith("compile") for word in cupy.log[first_launch:])
+    assert not any(word.startswith("compile") for word in cupy.log[first_of_the_case:])
 
 
 def test_a_warm_cache_is_what_the_same_launch_left_and_is_never_flushed(any_gpu: Gpu) -> None:
@@ -91,8 +112,8 @@ def test_a_warm_cache_is_what_the_same_launch_left_and_is_never_flushed(any_gpu:
     result = make(cupy, l2="warm").run(CASE, any_gpu)
     assert "flush" not in cupy.log
     assert result.samples is not None and result.samples.l2_state == "warm"
-    once = [*LAUNCH, "event", *LAUNCH, "event"]
-    end = [*LAUNCH, *["fill 0xff"] * 3, "event", *LAUNCH, "event", *["download"] * 2, "release"]
+    once = [*LAUNCH, "hold", "event", *LAUNCH, "event"]
+    end = [*LAUNCH, *["fill 0xff"] * 3, "hold", "event", *LAUNCH, "event", *["download"] * 2, "release"]
     # The poison comes after the launch that warms the cache, or that launch would write the output that is verified.
     assert cupy.log[-len(once) * 2 - len(end) :] == [*once * 2, *end]
 
@@ -142,21 +163,35 @@ def test_arguments_have_c_types_and_shared_memory_is_opted_in(any_gpu: Gpu) -> N
     assert cupy.attributes == {"attend": SMEM}  # beyond 48 KiB only
 
 
+def test_a_case_with_less_shared_memory_takes_none_from_one_that_shares_the_function() -> None:
+    cupy = FakeCupy()
+    backend = make(cupy)
+    with backend._device as device:
+        kernel = backend._compile(KernelSpec("fake.cu", "attend"))
+        functions = [device.load(kernel, nbytes) for nbytes in (SMEM, 60_000, 2 * SMEM)]
+        assert functions[0] is functions[1] is functions[2]
+        assert cupy.attributes == {"attend": 2 * SMEM}
+        device.load(kernel, SMEM)
+    assert cupy.attributes == {"attend": 2 * SMEM}
+
+
 def test_modules_are_loaded_once_and_named_by_content(any_gpu: Gpu) -> None:
     cupy = FakeCupy()
     backend = make(cupy)
     backend.run(CASE, any_gpu)
-    assert sorted(cupy.loaded.values()) == [f"cubin of {entry}" for entry in ("attend", "empty", "finish", "init")]
+    entries = "attend", "empty", "finish", "hold", "init"
+    assert sorted(cupy.loaded.values()) == [f"cubin of {entry}" for entry in entries]
     first = dict(cupy.loaded)
     cupy.loaded.clear()
     backend.run(CASE, any_gpu)
-    assert cupy.loaded == {} and len(first) == 4
+    assert cupy.loaded == {} and len(first) == 5
 
 
 def test_ptx_without_a_cubin_is_the_drivers_to_compile(any_gpu: Gpu) -> None:
     def ptx_only(spec: KernelSpec, sm: str, *, major: int) -> CompiledKernel:
-        made = compiler(spec, sm, major=major)
-        return made if spec.entry == "empty" else CompiledKernel(spec.entry, "ptx", b"", None, None, None, "", None)
+        if spec.entry in ("empty", "hold"):
+            return compiler(spec, sm, major=major)
+        return CompiledKernel(spec.entry, "ptx", b"", None, None, None, "", None)
 
     cupy = FakeCupy()
     backend = make(cupy)
@@ -165,6 +200,7 @@ def test_ptx_without_a_cubin_is_the_drivers_to_compile(any_gpu: Gpu) -> None:
     assert {(Path(name).suffix, text) for name, text in cupy.loaded.items()} == {
         (".ptx", "ptx"),
         (".cubin", "cubin of empty"),
+        (".cubin", "cubin of hold"),
     }
     assert cupy.attributes == {"attend": SMEM}
     assert result.resources is not None and result.resources.registers is None
@@ -224,13 +260,21 @@ def test_without_nvml_the_columns_are_empty(any_gpu: Gpu) -> None:
     assert result.verification is not None and result.verification.passed
 
 
-def test_a_uuid_cut_short_is_not_used() -> None:
+@pytest.mark.parametrize(
+    ("given", "uuid"),
+    [
+        (b"\x01\x02", None),
+        (bytes(range(1, 17)), "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"),
+        (bytes(range(1, 25)), "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"),  # on Windows, with the LUID behind it
+    ],
+)
+def test_a_uuid_cut_short_is_not_used_and_one_too_long_is_cut(given: bytes, uuid: str | None) -> None:
     cupy = FakeCupy()
-    properties = cupy.cuda.runtime.getDeviceProperties(1) | {"uuid": b"\x01\x02"}
+    properties = cupy.cuda.runtime.getDeviceProperties(1) | {"uuid": given}
     cupy.cuda.runtime.getDeviceProperties = lambda ordinal: properties
     nvml = FakeNvml()
     make(cupy, nvml)
-    assert nvml.asked == [(None, "0000:41:00.0")]
+    assert nvml.asked == [(uuid, "0000:41:00.0")]
 
 
 def test_out_of_memory_frees_and_the_next_case_runs(any_gpu: Gpu) -> None:
@@ -241,7 +285,7 @@ def test_out_of_memory_frees_and_the_next_case_runs(any_gpu: Gpu) -> None:
         backend.run(CASE, any_gpu)
     # The buffers that did fit were gone when the pool was told to free its blocks, although the error, which refers
     # to where it was raised, was not.
-    assert cupy.log[-1] == "release" and cupy.held_at_release == FLUSH_BYTES
+    assert cupy.log[-1] == "release" and cupy.held_at_release == 0
     cupy.memory = 10**9
     result = backend.run(CASE, any_gpu)
     assert result.verification is not None and result.verification.passed
@@ -266,6 +310,18 @@ def test_a_fault_is_blamed_and_the_dead_context_is_not_used_again(any_gpu: Gpu) 
         backend.run(CASE, any_gpu)
     assert "--resume" in info.value.hint and cupy.log == before
     backend.close()
+
+
+def test_a_fault_that_one_of_our_own_errors_hides_is_a_fault(any_gpu: Gpu) -> None:
+    class Hiding(Algorithm):
+        def program(self, case: Case) -> Program:
+            cupy.dead = True
+            raise Unsupported("It has no kernel.")
+
+    cupy = FakeCupy()
+    backend = make(cupy, algorithm=Hiding())
+    with pytest.raises(KernelFault, match=r"flash2 failed on Fake GPU: It has no kernel\.$"):
+        backend.run(CASE, any_gpu)
 
 
 def test_an_error_that_leaves_the_context_alive_does_not_end_the_sweep(any_gpu: Gpu) -> None:
@@ -294,15 +350,32 @@ def test_torch_runs_on_the_one_stream(any_gpu: Gpu, monkeypatch: pytest.MonkeyPa
     cupy = FakeCupy()
     torch = FakeTorch(cupy).install(monkeypatch)
     result = make(cupy).run(Case("torch-math", CASE.shape, "fp32"), any_gpu)
-    floor = [*["empty"] * 3, "flush", "event", "empty", "event"]  # how many kernels it launches is not known
-    timed = ["flush", "event", "attend", "event"]
-    assert cupy.log == [*floor, *["attend"] * 3, *timed * 2, "fill nan", *timed, "release"]
+    floor = [*["empty"] * 3, "flush", "hold", "event", "empty", "event"]  # how many kernels it launches is not known
+    timed = ["flush", "hold", "event", "attend", "event"]
+    # A result and two workspaces are allocated once. Before the last launch, blocks are until there is a fresh one.
+    allocated = ["malloc"] * 3
+    assert cupy.log == [
+        *allocated, *["attend"] * 3, *floor, "attend", *timed * 2, "fill nan", "malloc", *timed, "release",
+    ]  # fmt: skip
     assert result.verification is not None and result.verification.passed, result.verification
     assert (result.mem_peak_bytes, result.mem_source, torch.peaks_of) == (800, "torch", ["cuda:1"])
     assert result.resources is None
     torch.cuda.is_available = lambda: False
     with pytest.raises(Unsupported, match="no CUDA support"):
         make(FakeCupy()).run(Case("torch-math", CASE.shape, "fp32"), any_gpu)
+
+
+def test_cublas_memory_is_each_cases_own_and_not_the_firsts(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = FakeTorch(cupy := FakeCupy()).install(monkeypatch)
+    held_before = []
+    torch.cuda.reset_peak_memory_stats = lambda device: held_before.append(torch.cublas)
+    backend = make(cupy)
+    for impl in ("torch-math", "torch-flash-blocked"):
+        backend.run(Case(impl, CASE.shape, "fp32"), any_gpu)
+    assert held_before == [None, None]
+    # A PyTorch that has no such function keeps it.
+    del torch._C._cuda_clearCublasWorkspaces
+    assert backend.run(Case("torch-math", CASE.shape, "fp32"), any_gpu).verification is not None
 
 
 def test_the_compiler_follows_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_cuda import CASE, LAUNCH, FakeCupy, FakeDriver, FakeTorch, make
+from fake_cuda import CASE, LAUNCH, FakeCupy, FakeDriver, FakeNvml, FakeTorch, make
 
 from fa_bench.backends.base import RunResult, Samples
 from fa_bench.backends.cuda_driver import Driver, DriverSilent
+from fa_bench.backends.cuda_tensors import prepare_tensors
 from fa_bench.cases import Case
-from fa_bench.errors import FaBenchError
+from fa_bench.errors import DeviceLost, FaBenchError
 from fa_bench.model.gpu import Gpu
+from fa_bench.reference import make_inputs
 
 TORCH_CASE = Case("torch-math", CASE.shape, "fp32")
 REPLAY = ["replay", *LAUNCH]
@@ -26,19 +29,22 @@ def samples_of(result: RunResult) -> Samples:
 
 
 def after_warm_up(cupy: FakeCupy) -> list[str]:
-    """The log from behind the case's three warm-up launches."""
-    return cupy.log[cupy.log.index("init") + 3 * len(LAUNCH) :]
+    """The log from behind the case's three warm-up launches, without the launch floor, which ends with an event."""
+    log = cupy.log[cupy.log.index("init") + 3 * len(LAUNCH) :]
+    begin, end = log.index("empty"), len(log) - log[::-1].index("empty")
+    assert log[end] == "event"
+    return log[:begin] + log[end + 1 :]
 
 
 def test_a_cold_graph_is_one_launch_behind_a_flush_that_is_not_timed(any_gpu: Gpu) -> None:
     cupy = FakeCupy()
     samples = samples_of(make(cupy, timer="graph").run(CASE, any_gpu))
     assert (samples.source, samples.fallback, samples.times_ms) == ("cuda-graph", "", (1.0, 1.0))
-    # Captured, which launches nothing; replayed three times to warm up; sampled twice. Then the output is poisoned, and
-    # the replay, not a launch, has to write it anew.
-    sample = ["flush", "event", *REPLAY, "event"]
+    # Captured, which launches nothing; replayed three times to warm up, once more when all cases have started, and
+    # sampled twice. Then the output is poisoned, and the replay, not a launch, has to write it anew.
+    sample = ["flush", "hold", "event", *REPLAY, "event"]
     end = [*["fill 0xff"] * 3, *sample, *["download"] * 2, "release"]
-    assert after_warm_up(cupy) == [*REPLAY * 3, *sample * 2, *end]
+    assert after_warm_up(cupy) == [*REPLAY * 4, *sample * 2, *end]
 
 
 def test_a_warm_graph_holds_ten_launches_and_a_time_is_the_share_of_one(any_gpu: Gpu) -> None:
@@ -47,15 +53,15 @@ def test_a_warm_graph_holds_ten_launches_and_a_time_is_the_share_of_one(any_gpu:
     assert samples.times_ms == (0.5, 0.5) and samples.l2_state == "warm"
     replay = ["replay", *LAUNCH * 10]
     # One launch between two events says that it is short.
-    sample = [*replay, "event", *replay, "event"]
-    end = [*replay, *["fill 0xff"] * 3, "event", *replay, "event", *["download"] * 2, "release"]
-    assert after_warm_up(cupy) == ["event", *LAUNCH, "event", *replay * 3, *sample * 2, *end]
+    sample = [*replay, "hold", "event", *replay, "event"]
+    end = [*replay, *["fill 0xff"] * 3, "hold", "event", *replay, "event", *["download"] * 2, "release"]
+    assert after_warm_up(cupy) == ["hold", "event", *LAUNCH, "event", *replay * 4, *sample * 2, *end]
 
 
 def test_a_long_warm_launch_is_a_graph_of_its_own(any_gpu: Gpu) -> None:
     cupy = FakeCupy(durations={"attend": 1.0})
     assert samples_of(make(cupy, timer="graph", l2="warm").run(CASE, any_gpu)).times_ms == (1.0, 1.0)
-    assert after_warm_up(cupy)[: 5 + 2 * len(REPLAY)] == ["event", *LAUNCH, "event", *REPLAY * 2]
+    assert after_warm_up(cupy)[: 6 + 2 * len(REPLAY)] == ["hold", "event", *LAUNCH, "event", *REPLAY * 2]
 
 
 @pytest.mark.parametrize(("lost", "found"), [(1, 2), (3, 0)])
@@ -104,15 +110,8 @@ def test_a_replay_that_stopped_writing_fails(any_gpu: Gpu) -> None:
 def test_the_launch_floor_is_taken_by_the_same_timer(any_gpu: Gpu) -> None:
     cupy = FakeCupy(durations={"empty": 0.002})
     samples = samples_of(make(cupy, timer="graph").run(CASE, any_gpu))
-    assert cupy.log[cupy.log.index("flush") : cupy.log.index("init")] == [
-        "flush",
-        "event",
-        "replay",
-        "empty",
-        "empty",
-        "empty",
-        "event",
-    ]
+    flush = cupy.log.index("flush")
+    assert cupy.log[flush : flush + 8] == ["flush", "hold", "event", "replay", *["empty"] * 3, "event"]
     assert samples.floor_ms == pytest.approx(0.006)
 
 
@@ -130,8 +129,87 @@ def test_torch_is_captured_by_its_own_means(any_gpu: Gpu, monkeypatch: pytest.Mo
     FakeTorch(cupy).install(monkeypatch)
     samples = samples_of(make(cupy, timer="graph").run(TORCH_CASE, any_gpu))
     assert (samples.source, samples.times_ms) == ("cuda-graph", (1.0, 1.0))
-    sample = ["flush", "event", "replay", "attend", "event"]
-    assert cupy.log[-2 * 5 - 2 - 5 :] == [*sample * 2, "fill nan", *sample, "release"]
+    sample = ["flush", "hold", "event", "replay", "attend", "event"]
+    assert cupy.log[-21:] == [*sample * 2, "fill nan", "malloc", *sample, "release"]
+
+
+def test_energy_is_of_the_replay_and_its_result_is_the_one_that_is_verified(
+    any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cupy = FakeCupy(durations={"attend": 0.5})
+    FakeTorch(cupy).install(monkeypatch)
+    result = make(cupy, FakeNvml(), timer="graph", l2="warm").run(TORCH_CASE, any_gpu)
+    assert samples_of(result).source == "cuda-graph"
+    # A replay is ten launches, 5 ms: two of them stand between two readings, each 600 mJ above the one before.
+    assert (result.energy_mj, result.energy_launches) == (30.0, 20)
+    replay = ["replay", *["attend"] * 10]
+    poisoned = cupy.log.index("fill nan")
+    # The batch of four replays, behind it the one that warms the cache.
+    assert cupy.log[poisoned - 5 * len(replay) : poisoned] == replay * 5
+
+
+def test_a_replay_after_other_launches_still_has_the_result_that_it_writes(
+    any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakeTorch(cupy := FakeCupy()).install(monkeypatch)
+    inputs = make_inputs(TORCH_CASE)
+    with make(cupy)._device as device:
+        device.driver = FakeDriver(cupy)  # type: ignore[assignment]
+        prepared = prepare_tensors(device, TORCH_CASE, inputs)
+        replay = prepared.capture(1)
+        for step in (prepared.launch, replay, prepared.poison, replay):
+            step()
+        assert prepared.verify(inputs).passed
+
+
+def test_what_a_capture_allocates_is_in_the_peak(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = FakeTorch(cupy := FakeCupy()).install(monkeypatch)
+    torch.cuda.max_memory_allocated = lambda device: 1200 if "replay" in cupy.log else 900
+    # 100 bytes were allocated before the case.
+    assert make(cupy, timer="graph").run(TORCH_CASE, any_gpu).mem_peak_bytes == 1100
+
+
+def test_a_graph_has_a_cublas_workspace_of_its_own(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = FakeTorch(cupy := FakeCupy()).install(monkeypatch)
+    runtime, held = cupy.cuda.runtime, []
+    begin, instantiate = runtime.streamBeginCapture, runtime.graphInstantiate
+    runtime.streamBeginCapture = lambda *args: held.append(torch.cublas) or begin(*args)
+    runtime.graphInstantiate = lambda *args: held.append(torch.cublas) or instantiate(*args)
+    make(cupy, timer="graph").run(TORCH_CASE, any_gpu)
+    # When the case's capture begins and when it is over; the launch floor's come after it.
+    assert held[:2] == [None, None]
+
+
+def test_after_a_capture_that_torch_could_not_end_the_next_case_asks_for_another_process(
+    any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakeTorch(cupy := FakeCupy()).install(monkeypatch)
+    cupy.refuse_capture = True
+    backend = make(cupy, timer="graph")
+    before, refused, after = backend.run_together([CASE, TORCH_CASE, replace(TORCH_CASE, seed=1)], any_gpu)
+    assert isinstance(before, RunResult) and isinstance(refused, RunResult)
+    assert samples_of(before).source == samples_of(refused).source == "cuda-events"
+    assert "PyTorch could not capture it" in samples_of(refused).fallback
+    assert isinstance(after, DeviceLost) and "could not be captured" in after.message
+    with pytest.raises(DeviceLost, match="could not be captured"):
+        backend.run(CASE, any_gpu)
+    backend.close()
+
+
+def test_the_floor_is_taken_by_the_timer_that_the_case_fell_back_to(any_gpu: Gpu) -> None:
+    class Missing(FakeDriver):
+        def kernel_nodes(self, graph: int) -> int:
+            kernels = self.cupy.graphs[graph]
+            return 0 if case_is_missed and kernels[0][0] == "init" else len(kernels)
+
+    cupy = FakeCupy()
+    backend = make(cupy, driver=Missing(cupy), timer="graph")
+    case_is_missed = True
+    assert samples_of(backend.run(CASE, any_gpu)).source == "cuda-events"
+    assert "replay" not in cupy.log
+    case_is_missed = False  # as many launches, and another floor
+    assert samples_of(backend.run(CASE, any_gpu)).source == "cuda-graph"
+    assert "replay empty" in " ".join(cupy.log)
 
 
 def test_torch_kernels_that_went_elsewhere_are_missed(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

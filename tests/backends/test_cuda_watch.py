@@ -12,7 +12,11 @@ import pytest
 from fa_bench.backends.base import RunResult
 from fa_bench.backends.cuda_watch import Watch
 from fa_bench.measure.energy import Energy
-from fa_bench.measure.nvml import Nvml, Reading
+from fa_bench.measure.nvml import Nvml
+from fa_bench.measure.readings import Reading
+
+#: All that the device may say is missing.
+FIGURES = ("memory", "power", "energy", "SM clock", "memory clock", "temperature", "throttling")
 
 
 class Device:
@@ -88,6 +92,23 @@ def test_without_nvml_there_is_one_reason_for_all() -> None:
 def test_a_card_that_nvml_cannot_find_leaves_blanks_and_a_reason() -> None:
     result = result_of(watch(None))
     assert result.nvml_mem_peak_bytes is None and "no device with this UUID" in result.device_reason
+
+
+def test_sampling_shorter_than_the_mean_that_power_is_given_as_has_none_and_says_so() -> None:
+    device = Device()
+    device.read = lambda: Reading(1, 300.0, 1.0, 1.0, 1.0, (), power_mean_s=3600.0)  # type: ignore[method-assign]
+    result = result_of(watch(device))
+    assert result.power_w is None
+    assert result.device_reason == "power: given as a mean over longer than the sampling took"
+
+
+def test_a_call_that_failed_once_is_no_reason_beside_a_figure() -> None:
+    device = Device()
+    watching = watch(device)
+    # The device remembers that some calls failed for an earlier case; of this one every figure is there.
+    device.missing = lambda: dict.fromkeys(FIGURES, "unknown error")  # type: ignore[method-assign]
+    assert result_of(watching).device_reason == ""
+    assert result_of(watching, energy=Energy()).device_reason == "energy: unknown error"
 
 
 def test_throttling_is_not_denied_where_nvml_does_not_say() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fa_bench.algorithms.base import KernelSpec, Launch, Program, Scalar, TensorBytes
+from fa_bench.algorithms.base import PLAIN, KernelSpec, Launch, Program, Scalar, TensorBytes
 from fa_bench.algorithms.tensors import qkvo, row_vector
 from fa_bench.backends import emulator
 from fa_bench.backends.emulator import EmulatorBackend
@@ -19,7 +19,8 @@ from fa_bench.cases import AttentionShape, Case
 from fa_bench.compiler import CompiledKernel
 from fa_bench.errors import DeviceUnavailable, OutOfMemory, Unsupported
 from fa_bench.model.gpu import Gpu
-from fa_bench.reference import attention_fp64, encode, make_inputs, verification_bytes
+from fa_bench.reference import attention_fp64, make_inputs, verification_bytes
+from fa_bench.storage import encode
 
 ZERO = KernelSpec("fake.cu", "zero")
 ATTEND = KernelSpec("fake.cu", "attend", (("BLOCK", "1"),))
@@ -30,6 +31,8 @@ class FakeAlgorithm:
     """Two launches: one clears a workspace (not ordered by slice), one attends with two CTAs per slice."""
 
     reason: str | None = None
+    directions = ("fwd",)
+    fused = PLAIN
 
     def unsupported(self, case: Case, gpu: Gpu) -> str | None:
         return self.reason
@@ -60,7 +63,14 @@ class FakeMemory:
 
 def _counted(read: int, written: int) -> SimpleNamespace:
     """A tensor's counters; each request asks for one sector."""
-    return SimpleNamespace(read_sectors=read, read_requests=read, write_sectors=written, write_requests=written)
+    return SimpleNamespace(
+        read_sectors=read,
+        read_requests=read,
+        write_sectors=written,
+        write_requests=written,
+        atomic_sectors=0,
+        atomic_requests=0,
+    )
 
 
 class FakeKernel(tuple[str, str]):
@@ -270,3 +280,11 @@ def test_refusals_are_ours(any_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(ptx, "launch", fail)
     with pytest.raises(OutOfMemory, match="host memory"):
         backend.run(CASE, any_gpu)
+
+
+def test_a_direction_without_kernels_is_refused(any_gpu: Gpu) -> None:
+    case = replace(CASE, direction="bwd")
+    backend, ptx = make(case)
+    with pytest.raises(Unsupported, match="flash2 has no kernels for bwd, only for fwd"):
+        backend.run(case, any_gpu)
+    assert not ptx.launches

@@ -81,7 +81,7 @@ def test_occupancy_counts_registers_and_shared_memory(any_gpu: Gpu) -> None:
 
 
 @emulated
-@pytest.mark.parametrize("impl", algorithms.names())
+@pytest.mark.parametrize("impl", algorithms.names("fwd"))
 def test_levels_are_consistent(impl: str, any_gpu: Gpu) -> None:
     """L2 sees the model's global bytes less what L1 answers; DRAM gives each input once, for all fits in L2."""
     case = case_of(impl, AttentionShape(1, 4, 2, 130, 150, 64, causal=True))

@@ -14,11 +14,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from fake_child import open_and_die, open_fake, open_nothing
+from fake_child import open_and_die, open_and_hang, open_fake, open_nothing
 
 import fa_bench
 from fa_bench import algorithms
 from fa_bench.algorithms.user import load
+from fa_bench.backends import remote as remote_module
 from fa_bench.backends.base import RunResult, TakesTurns
 from fa_bench.backends.remote import RemoteBackend, open_remote
 from fa_bench.cases import AttentionShape, Case
@@ -186,6 +187,38 @@ def test_a_process_without_a_sign_of_life_is_given_up(remote: Callable[..., Remo
         backend.run(case("stops"), GPU)
 
 
+def test_a_device_that_does_not_open_or_answer_is_given_up(remote: Callable[..., RemoteBackend]) -> None:
+    # Beats come each second all the while: only a limit ends it.
+    with pytest.raises(DeviceUnavailable, match=r"^The process that was to open the device did not end within 1 s\.$"):
+        open_remote(open_and_hang, question_s=0.9)
+    backend = remote()
+    backend._question_s = 0.9  # from here on, so that a slow start of Python is not meant
+    with pytest.raises(DeviceUnavailable, match=r"^The process of Fake GPU did not end within 1 s\.$"):
+        backend.required_bytes(case("hangs"))
+
+
+@pytest.mark.parametrize("escapes", [False, True])
+def test_closing_does_not_wait_for_what_the_process_started(
+    remote: Callable[..., RemoteBackend], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, escapes: bool
+) -> None:
+    monkeypatch.setattr(remote_module, "LISTENER_S", 0.5)
+    backend = remote()
+    backend.run(case("daemon" if escapes else "forks"), GPU)
+    grandchild = int((tmp_path / "forked").read_text())
+    closing = threading.Thread(target=backend.close, daemon=True)
+    closing.start()
+    closing.join(timeout=20)
+    assert not closing.is_alive()
+    if escapes:  # it has the pipe still, and is nobody's to end
+        assert is_alive(grandchild)
+        os.kill(grandchild, signal.SIGKILL)
+    for _ in range(100):
+        if not is_alive(grandchild):
+            break
+        time.sleep(0.1)
+    assert not is_alive(grandchild)
+
+
 @pytest.mark.parametrize("culprit", ["faults", "lost", "dies"])
 def test_cases_that_lose_the_device_together_are_blamed_one_by_one(
     remote: Callable[..., RemoteBackend], culprit: str
@@ -206,6 +239,18 @@ def test_where_the_culprit_is_known_the_others_are_timed_in_turns_again(remote: 
     _, fault, *others = backend.run_together([*map(case, ("good", "faults", "good", "good"))], GPU)
     assert isinstance(fault, KernelFault)
     assert [isinstance(other, RunResult) and other.nvml_mem_source for other in others] == 2 * ["2 together"]
+
+
+def test_after_a_case_that_leaves_the_process_unusable_the_next_ones_run_in_a_fresh_one(
+    remote: Callable[..., RemoteBackend],
+) -> None:
+    backend = remote(turns=True)
+    assert isinstance(backend, TakesTurns)
+    first = pid(backend.run(case("good-but-last"), GPU))
+    second = pid(backend.run(case("good-but-last"), GPU))
+    outcomes = backend.run_together([case("good"), case("good")], GPU)
+    assert [isinstance(one, RunResult) and one.nvml_mem_source for one in outcomes] == 2 * ["2 together"]
+    assert len({first, second, *(one.mem_source for one in outcomes if isinstance(one, RunResult))}) == 3
 
 
 def test_a_kernel_of_the_users_is_known_in_the_child(
@@ -238,6 +283,15 @@ def test_closing_ends_the_process_in_the_middle_of_a_case(remote: Callable[..., 
     assert not thread.is_alive()
     assert not is_alive(process)
     assert [type(error) for error in errors] == [DeviceUnavailable]  # and no fresh one was started
+
+
+def test_a_question_to_a_process_that_another_thread_has_just_ended_goes_to_a_fresh_one(
+    remote: Callable[..., RemoteBackend],
+) -> None:
+    backend = remote()
+    assert backend._child is not None
+    backend._child.end()
+    assert isinstance(backend.run(case("good"), GPU), RunResult)
 
 
 def test_nothing_is_left_running_after_the_parents_death(tmp_path: Path) -> None:

@@ -71,6 +71,39 @@ def test_errors_are_translated(monkeypatch: pytest.MonkeyPatch) -> None:
             attention()
 
 
+def test_running_out_of_memory_is_said_so_wherever_it_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's error is a RuntimeError and no MemoryError, and a copy to the device raises it as well as a call."""
+    assert not issubclass(torch.OutOfMemoryError, MemoryError)
+
+    def fail(*args: Any, **options: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    case = Case("torch-math", AttentionShape(1, 1, 1, 4, 4, 8), "fp32")
+    inputs = make_inputs(case)
+    attention = TorchAttention(case, inputs)
+    result = attention()
+    for function, step in (
+        ("_upload", lambda: TorchAttention(case, inputs)),  # Q, K and V
+        ("math", lambda: TorchAttention(case, inputs)),  # a library's workspace
+        ("to_numpy", lambda: attention.to_numpy(result)),
+    ):
+        with monkeypatch.context() as patch, pytest.raises(OutOfMemory, match="torch-math ran out of GPU memory"):
+            patch.setattr(torch_impls, function, fail)
+            step()
+    monkeypatch.setattr(torch, "full_like", fail)
+    with pytest.raises(OutOfMemory):
+        attention.poisoned_like(result)
+
+
+def test_poison_like_a_result_is_as_large_and_all_nan() -> None:
+    case = Case("torch-flash-blocked", AttentionShape(1, 2, 2, 5, 5, 8), "fp32")
+    attention = TorchAttention(case, make_inputs(case))
+    result = attention()
+    spares = attention.poisoned_like(result)
+    assert [spare.shape for spare in spares] == [part.shape for part in result]
+    assert all(spare.isnan().all() for spare in spares) and not any(part.isnan().any() for part in result)
+
+
 def test_a_result_is_poisoned_before_its_memory_is_given_away() -> None:
     case = Case("torch-flash-blocked", AttentionShape(1, 2, 2, 5, 5, 8), "fp32")
     attention = TorchAttention(case, make_inputs(case))

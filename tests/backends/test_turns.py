@@ -56,6 +56,9 @@ class Job:
     machine: Machine
     name: str
 
+    def settle(self) -> None:
+        self.machine.say(f"settle {self.name}")
+
     def sample(self) -> float:
         self.machine.say(self.name)
         return 1.0
@@ -69,14 +72,14 @@ def test_all_start_then_take_turns_under_watch_then_finish() -> None:
     machine = Machine([], {})
     outcomes = machine.run(A, B)
     assert machine.log == [
-        *("start a", "start b"),
+        *("start a", "start b", "settle a", "settle b"),
         *("watch", "a", "b", "a", "b", "watched"),
         *("finish a", "finish b"),
     ]
     assert [single(outcome).samples for outcome in outcomes] == [Samples((1.0, 1.0), "host-clock")] * 2
 
 
-@pytest.mark.parametrize("step", ["start b", "b", "finish b"])
+@pytest.mark.parametrize("step", ["start b", "settle b", "b", "finish b"])
 def test_a_failure_at_any_step_is_that_cases_outcome(step: str) -> None:
     error = ValueError("b is broken")
     first, failed, last = Machine([], {step: error}).run(A, B, C)

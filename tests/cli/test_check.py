@@ -75,6 +75,14 @@ def test_heads_alone_mean_as_many_kv_heads(cli: Callable, fakes: Callable, emula
     assert [(c.shape.heads_q, c.shape.heads_kv, c.shape.seq_q, c.shape.seq_kv) for c in backend.ran] == [(3, 3, 5, 7)]
 
 
+def test_a_packed_batch_takes_the_place_of_the_lengths(cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    backend = emulator()
+    fakes(backend)
+    ran = cli("check", "--seqlens", "5x7,0x3,4", "--dtype", "fp16", "--head-dim", "64", "--causal")
+    assert ran.code == 0
+    assert [(case.impl, case.shape.seqlens) for case in backend.ran] == [("flash2", ((5, 7), (0, 3), (4, 4)))]
+
+
 def test_on_a_gpu_the_grid_is_the_same(cli: Callable, fakes: Callable, emulator: Callable) -> None:
     backend = emulator("cuda", "NVIDIA A100-SXM4-80GB")
     fakes(backend)

@@ -199,7 +199,10 @@ def test_words_of_counters(text: str, asked: Counters) -> None:
     assert parsed(text) == asked
 
 
-@pytest.mark.parametrize(("text", "says"), [("ncuu", "no 'ncuu'"), ("", "no ''"), ("full,global", "one of the two")])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("ncuu", "no 'ncuu'"), ("", "no ''"), ("full,global", "one of the two"), ("ncu,ncu", "ncu is there twice")],
+)
 def test_words_that_mean_nothing_are_refused(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         parsed(text)

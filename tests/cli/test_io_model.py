@@ -83,6 +83,18 @@ def test_ratio_and_paper(cli: Callable) -> None:
     assert cases["flash1"]["paper"]["theorem2_bytes_m_in_bytes"] == round(1024**2 * 64**2 / 83456)
 
 
+def test_the_shape_of_the_first_papers_figure_2(cli: Callable) -> None:
+    ran = cli("io-model", "--preset", "fa1-figure2", "--direction", "fwd+bwd", "--no-measure", "--format", "json")
+    cases = {case["impl"]: case for case in json.loads(ran.out)["cases"]}
+    assert (cases["flash1"]["status"], cases["flash1"]["traffic"]) == ("unsupported", [])
+    assert cases["flash2"]["direction"] == "fwd+bwd"
+    # S, P, dP and dS are 64 · 16 · 1024² · 2 B = 2^31 bytes each: 11 passes are 23.6 GB.
+    matrices = [line for line in cases["standard"]["traffic"] if line["tensor"] in ("S", "P", "dP", "dS")]
+    assert [line["predicted_bytes"] for line in matrices] == [2**31] * 11
+    # 4·N² + 4·N·d and 7·N² + 8·N·d, in 1024 slices of two bytes.
+    assert cases["standard"]["paper"]["bytes"] == 2048 * (11 * 1024**2 + 12 * 1024 * 64)
+
+
 def test_csv_has_a_row_per_tensor_and_direction(cli: Callable, fakes: Callable, emulator: Callable) -> None:
     fakes(emulator())
     ran = cli("io-model", "--seq", "64", "--impl", "flash2", "--format", "csv")
@@ -141,3 +153,18 @@ def test_without_counting_the_caches_see_nothing(cli: Callable) -> None:
         ran = cli("io-model", "--seq", "64", "--no-measure", *option)
         assert ran.code == 2
         assert "--no-measure counts nothing" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--counters", "ncu,full"), "--no-measure counts nothing, and --counters ncu,full asks for counts."),
+        (("--interval",), "--no-measure counts nothing, and --interval asks for counts."),
+        (("--impl", "flash-attn"), "Did you mean 'flash-attn-2'?"),
+        (("--impl", "flash-attn-2"), "sweep runs flash-attn-2. Known here: standard, "),
+    ],
+)
+def test_what_a_prediction_alone_does_not_take_is_said(cli: Callable, args: tuple[str, ...], said: str) -> None:
+    ran = cli("io-model", "--no-measure", *args)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err

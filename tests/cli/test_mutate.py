@@ -107,7 +107,7 @@ def test_what_is_no_kernel(cli: Callable) -> None:
     assert unknown.code == 2 and "There is no implementation 'flash9'." in unknown.err
     assert other.code == 2
     assert "Error: numpy-flash is no CUDA kernel of ours." in other.err
-    assert "Known here: standard, flash1, flash2." in other.err
+    assert "Known here: standard, flash1, flash2, flash2-atomic." in other.err
     torch = cli("mutate", "--impl", "torch-flash-blocked")
     assert torch.code == 2 and "torch-flash-blocked is no CUDA kernel of ours." in torch.err
 

@@ -169,3 +169,11 @@ def test_the_example_of_the_document(cli: Callable) -> None:
     *before, last = [cli(*command.split()) for command in commands]
     assert [ran.code for ran in before] == [0, 0]
     assert last.out == printed
+
+
+@pytest.mark.parametrize("option", ["--html", "--svg", "--png"])
+def test_a_place_has_a_name(cli: Callable, option: str) -> None:
+    """An empty one would be the current folder."""
+    ran = cli("report", "base", option, "")
+    assert (ran.code, ran.out) == (2, "")
+    assert "has a name." in ran.err

@@ -166,6 +166,20 @@ def test_an_interrupted_sweep_keeps_its_rows_and_resumes(
     assert "3 ok (1 of them from before)" in ran.err
     assert [row["status"] for row in records(tmp_path / "run")] == 3 * ["ok"]
 
+    # Now it is finished: no row is left to run, so there is no head of a table either.
+    again = cli("sweep", "--seq", "32,64,128", "--impl", "flash2", "--out", "run", "--resume")
+    assert (again.code, resumed.ran[2:]) == (0, [])
+    assert ("flash2" in ran.out, "flash2" in again.out) == (True, False)
+    assert "3 ok (3 of them from before)" in again.err
+
+
+def test_resuming_what_is_not_there_says_that_a_run_starts(cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    fakes(emulator())
+    sweep = ("sweep", "--seq", "32", "--impl", "flash2", "--out", "nope", "--resume")
+    note = "nope holds no run to go on with: a new one starts there."
+    assert note in cli(*sweep).err
+    assert note not in cli(*sweep).err
+
 
 def test_on_a_gpu_the_default_shape_is_the_papers(cli: Callable, fakes: Callable, emulator: Callable) -> None:
     # 16k tokens at seq 2k are a batch of 8, a hidden size of 2048 at D = 128 is 16 heads.
@@ -185,6 +199,22 @@ def test_a_gpu_shape_that_was_given_stays(cli: Callable, fakes: Callable, emulat
     cli("sweep", "--seq", "64", "--impl", "flash2", "--out", "b", "--batch", "2")
     # 32k is more than 16k tokens: a batch of one.
     assert [(case.shape.batch, case.shape.heads_q) for case in backend.ran] == [(1, 3), (2, 32)]
+
+
+def test_a_packed_batch_is_one_case_and_its_lengths_are_in_the_row(
+    cli: Callable, fakes: Callable, emulator: Callable, tmp_path: Path
+) -> None:
+    # On a GPU too, where a batch follows from tokens otherwise.
+    backend = emulator("cuda", "NVIDIA A100-SXM4-80GB")
+    fakes(backend)
+    ran = cli("sweep", "--seqlens", "128,0x64,300x200", "--impl", "flash2,standard", "--heads", "2", "--out", "run")
+    assert ran.code == 0
+    assert [case.shape.batch for case in backend.ran] == [3]
+    assert "standard has no packed batch in its fwd pass." in ran.err
+    ours = next(row for row in records(tmp_path / "run") if row["impl"] == "flash2")
+    assert ours["seqlens"] == "128x128 0x64 300x200"
+    assert (ours["batch"], ours["seq_q"], ours["seq_kv"]) == ("3", "300", "200")
+    assert "B=3 (128x128 0x64 300x200)" in ran.out
 
 
 def test_a_gpu_that_the_registry_lacks_is_named(cli: Callable, fakes: Callable, emulator: Callable) -> None:

@@ -42,6 +42,12 @@ def given(fakes: Callable, emulator: Callable, monkeypatch: pytest.MonkeyPatch) 
     return options
 
 
+def test_being_strict_takes_a_timer_to_be_strict_about(cli: Callable, given: dict[str, Any]) -> None:
+    ran = cli(*SWEEP, "--strict-timer")
+    assert (ran.code, given) == (2, {})
+    assert "Add --timer graph." in ran.err
+
+
 @pytest.mark.parametrize(
     ("args", "expected"),
     [

@@ -40,22 +40,22 @@ def test_the_recommendation_comes_first_and_tables_have_80_columns(tune: Callabl
     assert ran.code == 0
     assert ran.out.startswith("Recommended: ")
     assert max(map(len, ran.out.splitlines())) <= 80
-    assert "flash2, 4k fp16 D=128 full B=4 H=16, a100-sxm-80: 10 of 24 tiles" in ran.out
+    assert "flash2, 4k fp16 D=128 full B=4 H=16, a100-sxm-80: 10 of 25 tiles" in ran.out
     assert "Predicted time over the least" in ran.out
     assert "What rules say" in ran.out
-    assert "0/24 tiles tried" in ran.err
+    assert "0/25 tiles tried" in ran.err
 
 
 def test_csv_has_a_row_per_tile(tune: Callable) -> None:
     ran = tune("--format", "csv", "--quiet")
     rows = list(csv.DictReader(io.StringIO(ran.out)))
-    assert (ran.err, len(rows)) == ("", 26)
+    assert (ran.err, len(rows)) == ("", 27)
     assert list(rows[0])[:14] == [
         *("impl", "gpu", "dtype", "head_dim", "seq", "causal", "batch", "heads"),
         *("block_m", "block_n", "stages", "num_warps", "place", "recommended"),
     ]
     assert {row["time_ms"] for row in rows} == {""}
-    assert [row["status"] for row in rows].count("ok") == 24
+    assert [row["status"] for row in rows].count("ok") == 25
     assert {(row["block_m"], row["block_n"]): row["status"] for row in rows if row["status"] != "ok"} == {
         ("256", "128"): "no_registers",
         ("256", "256"): "no_smem",
@@ -102,16 +102,59 @@ def test_a_tile_that_moves_other_bytes_than_the_model_is_exit_code_1(tune: Calla
     assert "64x64/1 with 4 warps is out: At 99 x 101 flash2_fwd moves" in " ".join(ran.out.split())
 
 
-def test_without_a_compiler_bytes_decide_and_what_is_missing_is_said(tune: Callable) -> None:
+def test_where_no_tile_could_be_run_none_is_recommended(tune: Callable) -> None:
     def refuse(case: Case, result: RunResult) -> RunResult:
         raise Unsupported("There is no compiler here.")
 
     ran = tune(backends=(CountingBackend(change=refuse),))
+    assert (ran.code, ran.out) == (3, "")
+    assert "None of 25 tiles could be run. There is no compiler here." in ran.err
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (("--html", "nowhere/page.html"), "--html: 'nowhere/page.html' can't be written: No such file or directory."),
+        (("--png", "nowhere/maps.png"), "--png: 'nowhere/maps.png' can't be written: No such file or directory."),
+        (("--html", "."), "--html: '.' can't be written: Is a directory."),
+        (("--html", ""), "A file has a name."),
+        (("--out", ""), "A folder has a name."),
+        (("--out", "taken"), "--out: 'taken' can't be made: File exists."),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(
+    tune: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], sentence: str
+) -> None:
+    (tmp_path / "taken").touch()
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    backend = CountingBackend()
+    ran = tune(*args, backends=(backend,))
+    assert (ran.code, ran.out, backend.ran) == (2, "", [])
+    assert sentence in " ".join(ran.err.split())
+
+
+def test_a_picture_is_what_the_rasteriser_gives(
+    tune: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program of the test's, which gives back the first bytes of the SVG."""
+    program = tmp_path / "rsvg-convert"
+    program.write_text(f"#!{sys.executable}\nimport sys\nsys.stdout.write(sys.stdin.read(4))\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda name: str(program))
+    ran = tune("--png", "maps.png")
     assert ran.code == 0
-    words = " ".join(ran.out.split())
-    assert "It asks for the fewest global bytes; registers, spills and conflicts are not known." in words
-    assert "24 of 24 tiles could not be run. There is no compiler here." in words
-    assert "Global bytes over the least" in ran.out
+    assert (tmp_path / "maps.png").read_text() == "<svg"
+
+
+def test_where_a_tile_could_not_be_run_it_is_said(tune: Callable) -> None:
+    def refuse(case: Case, result: RunResult) -> RunResult:
+        if case.tile is not None and case.tile.block_m == 16:
+            raise Unsupported("There is no compiler here.")
+        return result
+
+    ran = tune(backends=(CountingBackend(change=refuse),))
+    assert ran.code == 0
+    assert "5 of 25 tiles could not be run. There is no compiler here." in " ".join(ran.out.split())
 
 
 def test_on_a_gpu_the_time_decides(tune: Callable) -> None:
@@ -125,7 +168,7 @@ def test_on_a_gpu_the_time_decides(tune: Callable) -> None:
     ran = tune(backends=(CountingBackend("cuda", "a100", change=timed), CountingBackend()))
     assert ran.code == 0
     words = " ".join(ran.out.split())
-    assert words.startswith("Recommended: 32x32/1 with 2 warps. It was measured at 5.00 ms, the least of 24 tiles.")
+    assert words.startswith("Recommended: 32x32/1 with 2 warps. It was measured at 5.00 ms, the least of 25 tiles.")
     assert "Measured time over the least" in ran.out
 
 
@@ -154,7 +197,7 @@ def test_an_interrupt_shows_what_was_tried(tune: Callable) -> None:
 
     ran = tune(backends=(CountingBackend(change=stop),))
     assert ran.code == 130
-    assert ran.out.startswith("Interrupted after 2 of 24 tiles: the best of those.\nRecommended: ")
+    assert ran.out.startswith("Interrupted after 2 of 25 tiles: the best of those.\nRecommended: ")
 
 
 @pytest.mark.parametrize(

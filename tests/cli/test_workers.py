@@ -69,8 +69,11 @@ def test_a_process_of_the_emulator_has_its_share_of_the_memory(
     ("devices", "said"),
     [
         ("0,0", "--devices: a number is there twice."),
-        ("0,x", "--devices: 'x' is not a whole number"),
-        ("0,", "--devices: "),
+        ("0,x", "--devices takes all, or numbers as in 0,2; not 'x'."),
+        ("0,", "not ''."),
+        ("all,0", "not 'all'."),
+        ("1k", "not '1k'."),
+        ("0," + 5000 * "9", "not '9"),
         ("0,5", "--devices: there is no GPU 5."),
     ],
 )

@@ -10,13 +10,13 @@ import pytest
 from sample_runs import BIMODAL, CONSTANT, DRIFT, NOISE
 
 from fa_bench.comparison.intervals import (
-    MIN_SAMPLES,
     Interval,
     median_interval,
     ratio_interval,
     summary_interval,
     verdict,
 )
+from fa_bench.measure.statistics import MIN_INTERVAL_SAMPLES
 
 
 def rank_by_counting(count: int) -> int | None:
@@ -37,7 +37,7 @@ def test_the_ranks_are_those_of_the_binomial_distribution(count: int) -> None:
     rank = rank_by_counting(count)
     if rank is None:
         assert interval is None
-        assert count < MIN_SAMPLES
+        assert count < MIN_INTERVAL_SAMPLES
     else:
         assert interval is not None
         assert not interval.drifts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -11,26 +12,19 @@ from pathlib import Path
 import pytest
 
 from fa_bench import algorithms
-from fa_bench.algorithms.base import KernelSpec
 from fa_bench.algorithms.user import load
 from fa_bench.backends.base import RunResult
 from fa_bench.backends.cuda import CudaBackend
 from fa_bench.backends.cuda_device import CudaDevice
+from fa_bench.backends.cuda_launch import EMPTY, HOLD, prepare_empty, prepare_hold
+from fa_bench.backends.cuda_timing import L2State, TimedLaunch
 from fa_bench.cases import AttentionShape, Case
-from fa_bench.compiler import compile_kernel
 from fa_bench.measure.stopping import StoppingRule
 from fa_bench.measure.timing import time_on_gpu
 from fa_bench.model.gpu import Gpu
 
 pytestmark = pytest.mark.gpu
 
-SPIN = """
-    extern "C" __global__ void spin(unsigned long long nanoseconds) {  // on the GPU's own clock
-        unsigned long long begin, now;
-        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
-        do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - begin < nanoseconds);
-    }
-"""
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "row_attention.toml"
 
 
@@ -41,21 +35,17 @@ def backend() -> Iterator[CudaBackend]:
 
 
 @pytest.fixture
-def spun_ms(backend: CudaBackend, tmp_path: Path) -> Callable[..., float]:
+def spun_ms(backend: CudaBackend) -> Callable[..., float]:
     """Time a kernel that takes as long as it is told: ``spun_ms(microseconds, cold=True)``."""
-    import numpy as np
-
-    (tmp_path / "spin.cu").write_text(SPIN)
     device = backend._device
 
     def timed(microseconds: int, cold: bool = True) -> float:
         with device:
             device.prepare_flush()
-            compiled = compile_kernel(KernelSpec("spin.cu", "spin"), device.sm, major=backend._major, folder=tmp_path)
-            spin = device.load(compiled, 0)
+            spin = prepare_hold(device, backend._compile(HOLD))
 
             def launch() -> None:
-                spin((1, 1, 1), (1, 1, 1), (np.uint64(1000 * microseconds),))
+                spin(microseconds / 1e3)
 
             before = device.flush if cold else launch
             return statistics.median(
@@ -81,6 +71,24 @@ def median_ms(result: object) -> float:
 def test_a_kernel_of_known_duration_takes_that_long(spun_ms: Callable[..., float], microseconds: int) -> None:
     # globaltimer may advance in steps of a microsecond, and in those of 32 on some; the launch adds a few.
     assert 0.96 * microseconds < 1e3 * spun_ms(microseconds) < microseconds + 100
+
+
+@pytest.mark.parametrize("l2", ["cold", "warm"])
+def test_a_host_that_is_slow_to_enqueue_is_not_timed(backend: CudaBackend, l2: L2State) -> None:
+    device = backend._device
+    with device:
+        device.prepare_flush()
+        spin = prepare_hold(device, backend._compile(HOLD))
+
+        def launch() -> None:
+            time.sleep(0.002)
+            spin(0.2)
+
+        slow = replace(prepare_empty(device, backend._compile(EMPTY), 1), launch=launch)
+        timed = TimedLaunch(device, slow, spin, l2=l2, timer="events", clock=time.perf_counter)
+        times_ms = [timed.sample() for _ in range(50)]
+    # 0.2 ms of the GPU, in steps of the globaltimer, behind 2 ms of the host.
+    assert 0.19 < statistics.median(times_ms) < 0.3
 
 
 def test_the_flush_is_not_in_the_time_of_a_short_kernel(backend: CudaBackend, spun_ms: Callable[..., float]) -> None:

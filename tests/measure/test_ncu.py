@@ -51,6 +51,15 @@ def test_replay_caches_clocks_and_range_are_fixed_and_recorded(fake_ncu: Any) ->
     assert ncu.mode == "ncu 2024.3.2.0, kernel replay, caches flushed, clocks free"
 
 
+def test_profilers_of_different_gpus_do_not_wait_for_each_others_lock(fake_ncu: Any) -> None:
+    # ncu keeps its lock in TMPDIR. Each run has a folder of its own, which is gone afterwards.
+    for _ in "AB":
+        profiled()
+    first, second = (Path(run["tmp"]) for run in fake_ncu.runs)
+    assert first != second
+    assert not first.exists() and not second.exists()
+
+
 def test_few_metrics_are_asked_for(fake_ncu: Any) -> None:
     profiled()
     names = fake_ncu.runs[0]["options"]["--metrics"].split(",")

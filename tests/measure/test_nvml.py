@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fa_bench.measure.nvml import REASONS, Nvml, NvmlDevice, Reading, Sampler, summarize_readings
+from fa_bench.measure.nvml import REASONS, Nvml, NvmlDevice
+from fa_bench.measure.readings import Reading
 
 
 class NVMLError(Exception):
@@ -22,7 +23,8 @@ def error(name: str) -> type[NVMLError]:
 class FakeDriver:
     """Answers like pynvml, with figures of no real card; names in ``broken`` raise Not Supported.
 
-    The older memory structure has 912 bytes of the driver's own among those in use. ``processes`` are (pid, bytes).
+    The older memory structure has 912 bytes of the driver's own among those in use. ``processes`` are (pid, bytes). The
+    power now is ``power_mw``, the mean of the last second 10 W less.
     """
 
     NVMLError = NVMLError
@@ -40,7 +42,7 @@ class FakeDriver:
     ) -> None:
         self.broken, self.init, self.reasons, self.calls = broken or set(), init, reasons, []
         self.processes, self.mig, self.error = processes, mig, error
-        self.power_mw = 250_500
+        self.power_mw, self.field_status, self.capability = 250_500, 0, (9, 0)
 
     def _memory(self, handle: str, version: int = 0) -> Any:
         self.calls.append(f"memory v{version or 1}")
@@ -71,7 +73,9 @@ class FakeDriver:
             ],
             "nvmlDeviceIsMigDeviceHandle": lambda h: h.startswith("instance"),
             "nvmlDeviceGetMigMode": lambda h: [int(self.mig), int(self.mig)],
-            "nvmlDeviceGetPowerUsage": lambda h: self.power_mw,
+            "nvmlDeviceGetCudaComputeCapability": lambda h: list(self.capability),
+            "nvmlDeviceGetPowerUsage": lambda h: self.power_mw - 10_000,
+            "nvmlDeviceGetFieldValues": lambda h, fields: [self._field(field) for field in fields],
             "nvmlDeviceGetClockInfo": lambda h, kind: {1: 1410, 2: 1593}[kind],
             "nvmlDeviceGetTemperature": lambda h, kind: 61,
             "nvmlDeviceGetCurrentClocksEventReasons": lambda h: self.reasons,
@@ -83,6 +87,10 @@ class FakeDriver:
         return lambda *args: (
             self._answer(name, None) if name in self.broken else self._answer(name, answers[name](*args))
         )
+
+    def _field(self, field: int) -> Any:
+        assert field == 186  # NVML_FI_DEV_POWER_INSTANT
+        return SimpleNamespace(nvmlReturn=self.field_status, value=SimpleNamespace(uiVal=self.power_mw))
 
     def _missing(self) -> Any:
         raise error("NVMLError_NotFound")("Not Found")
@@ -185,11 +193,12 @@ ASKED = {
     "nvmlDeviceGetPowerUsage": "power_w",
     "nvmlDeviceGetTemperature": "temperature_c",
 }
+POWER = {"nvmlDeviceGetFieldValues", "nvmlDeviceGetPowerUsage"}
 
 
 @pytest.mark.parametrize(("call", "field"), ASKED.items())
 def test_one_unsupported_call_leaves_the_rest(call: str, field: str) -> None:
-    device = made(FakeDriver(broken={call}))
+    device = made(FakeDriver(broken={call, "nvmlDeviceGetFieldValues"}))
     reading = device.read()
     assert [name for name in ASKED.values() if getattr(reading, name) is None] == [field]
     (reason,) = device.missing().values()
@@ -197,7 +206,7 @@ def test_one_unsupported_call_leaves_the_rest(call: str, field: str) -> None:
 
 
 def test_a_call_that_neither_driver_nor_binding_knows_has_its_reason() -> None:
-    driver = FakeDriver(broken={"nvmlDeviceGetPowerUsage"}, error="NVMLError_FunctionNotFound")
+    driver = FakeDriver(broken=POWER, error="NVMLError_FunctionNotFound")
     device = made(driver)
     assert device.read().power_w is None and device.missing() == {"power": "not known to this driver"}
     driver.nvmlDeviceGetPowerUsage = None  # type: ignore[method-assign]
@@ -205,15 +214,63 @@ def test_a_call_that_neither_driver_nor_binding_knows_has_its_reason() -> None:
     assert device.read().power_w is None and device.missing() == {"power": "not known to this NVML binding"}
 
 
+@pytest.mark.parametrize("error", [AttributeError, RuntimeError])
+def test_an_error_that_is_none_of_nvmls_is_a_reason_too(error: type[Exception]) -> None:
+    # The binding raises NVMLLibraryMismatchError, a plain Exception, where a driver is too old for its structures.
+    def refuse(*_: object) -> None:
+        raise error("no such structure")
+
+    driver = FakeDriver(broken=NO_MEMORY)
+    driver.nvmlDeviceGetComputeRunningProcesses = refuse  # type: ignore[method-assign]
+    device = made(driver)
+    assert device.read() == Reading(None, 250.5, 1410, 1593, 61)
+    assert device.missing() == {"memory": "not supported, no such structure"}
+    driver.nvmlInit = refuse  # type: ignore[method-assign]
+    assert Nvml(driver).unavailable() == "NVML does not start: no such structure."
+
+
+def test_power_is_that_of_now_and_not_the_mean_of_the_last_second() -> None:
+    driver = FakeDriver()
+    assert made(driver).read().power_w == 250.5
+    assert "nvmlDeviceGetPowerUsage" not in driver.calls
+    for broken, status in ((POWER - {"nvmlDeviceGetPowerUsage"}, 0), (set[str](), 3)):  # 3: not supported
+        driver = FakeDriver(broken=broken)
+        driver.field_status = status
+        assert made(driver).read().power_w == 240.5
+
+
+@pytest.mark.parametrize(
+    ("capability", "mean_s"), [((7, 5), 0.0), ((8, 0), 0.0), ((8, 6), 1.0), ((9, 0), 1.0), (None, 1.0)]
+)
+def test_power_usage_is_a_mean_from_ampere_on_but_for_ga100(capability: tuple[int, int] | None, mean_s: float) -> None:
+    older = FakeDriver(broken=set() if capability else {"nvmlDeviceGetCudaComputeCapability"})
+    older.field_status = 3
+    older.capability = capability or (0, 0)
+    assert made(older).read().power_mean_s == mean_s
+    older.field_status = 0
+    assert made(older).read().power_mean_s == 0.0
+
+
+def test_the_source_of_power_never_changes_between_two_readings() -> None:
+    driver = FakeDriver()
+    device = made(driver)
+    device.read()
+    driver.field_status = 3
+    assert device.read().power_w is None and set(device.missing()) == {"power"}
+    older = FakeDriver()
+    older.field_status = 3
+    device = made(older)
+    device.read()
+    older.field_status = 0
+    assert device.read().power_w == 240.5 and device.missing() == {}
+
+
 def test_a_true_zero_stays_zero_and_what_is_not_available_is_none() -> None:
     driver = FakeDriver()
     driver.power_mw = 0
     assert made(driver).read().power_w == 0.0
-    driver.broken = {"nvmlDeviceGetPowerUsage"}
+    driver.broken = POWER
     assert made(driver).read().power_w is None
-    # Two readings of the same memory: the case took nothing that NVML sees, which is known.
-    same = [Reading(800, None, None, None, None)] * 2
-    assert summarize_readings(same, baseline_bytes=800, throttled=False).mem_peak_bytes == 0
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------
@@ -290,55 +347,9 @@ def test_the_card_of_a_mig_instance_does_not_answer_for_it() -> None:
     assert instance.read().mem_used_bytes == 3_000_000
 
 
-def test_a_peak_between_two_looks_is_missed_and_the_interval_says_how_long_it_may_have_been() -> None:
-    # 1 GiB from 101 ms to 102 ms; looks at 0, 100 and 200 ms.
-    looks = iter([(0.0, 10), (0.1, 10), (0.2, 10)])
-    now = [0.0]
-
-    def read() -> Reading:
-        now[0], used = next(looks)
-        return Reading(used, None, None, None, None)
-
-    sampler = Sampler(read, clock=lambda: now[0])
-    assert sampler.longest_gap_ms is None
-    for _ in range(3):
-        sampler.sample()
-    assert summarize_readings(sampler.readings, baseline_bytes=10, throttled=False).mem_peak_bytes == 0
-    assert sampler.longest_gap_ms == pytest.approx(100.0)
-
-
 def test_the_older_name_of_the_throttle_reasons_is_tried() -> None:
     driver = FakeDriver(broken={"nvmlDeviceGetCurrentClocksEventReasons"}, reasons=0x8)
     device = made(driver)
     assert device.read().throttle == ("hw_slowdown",) and device.missing() == {}
     driver.broken.add("nvmlDeviceGetCurrentClocksThrottleReasons")
     assert device.read().throttle is None and device.missing() == {"throttling": "not supported"}
-
-
-def test_nobody_is_not_throttled_where_nvml_does_not_say() -> None:
-    silent = [Reading(None, None, 1400, None, None, None)]
-    assert summarize_readings(silent, None, throttled=False).throttled is None
-    assert summarize_readings([*silent, Reading(None, None, 1400, None, None)], None, False).throttled is False
-
-
-def test_readings_become_peaks_and_medians() -> None:
-    readings = [
-        Reading(1000, 100.0, 1400, None, 50),
-        Reading(5000, 300.0, 1200, None, 70, ("sw_power_cap",)),
-        Reading(None, 200.0, 1300, None, 60),
-    ]
-    clean = summarize_readings(readings, baseline_bytes=800, throttled=False)
-    assert clean.mem_peak_bytes == 4200 and clean.power_w == 200.0 and clean.sm_clock_mhz == 1300
-    assert clean.mem_clock_mhz is None and clean.temperature_c == 70 and clean.sm_clock_min_mhz == 1200
-    assert clean.throttle_reasons == ""  # the samples taken while throttled were dropped
-    assert summarize_readings(readings, 800, throttled=True).throttle_reasons == "sw_power_cap"
-    assert summarize_readings(readings, None, throttled=False).mem_peak_bytes is None
-    assert summarize_readings([], 800, throttled=False).power_w is None
-
-
-def test_the_sampler_reads_before_and_after_and_knows_the_latest() -> None:
-    readings = iter([Reading(1, None, None, None, None, ("hw_slowdown",)), Reading(2, None, None, None, None)])
-    with Sampler(lambda: next(readings), interval_s=60.0) as sampler:
-        assert sampler.throttled()
-    assert [r.mem_used_bytes for r in sampler.readings] == [1, 2]
-    assert not sampler.throttled()

@@ -83,6 +83,17 @@ def test_the_fma_peak_executes_the_flops_it_claims(steps: int) -> None:
 
 
 @needs_nvrtc
+def test_the_loop_takes_next_to_no_issue_slots_from_the_fmas() -> None:
+    # What 64 steps more execute: 64 * 16 FMAs, and what the loop needs for itself. Moves and signs are of PTX only: a
+    # machine's registers have one name, and the sign belongs to the operand.
+    few, many = (executed(fma_test(1, steps))[1] for steps in (64, 128))
+    more = {opcode: lanes - few[opcode] for opcode, lanes in many.items()}
+    assert more["fma.rn.f32"] == 1024 * 64 * 16
+    issued = sum(lanes for opcode, lanes in more.items() if opcode not in ("mov.b32", "neg.f32"))
+    assert issued < 1.015 * more["fma.rn.f32"]
+
+
+@needs_nvrtc
 def test_the_fma_chains_neither_grow_nor_die() -> None:
     # A point on an ellipse stays between the same bounds: a chain that ran into 0 or infinity would draw no power.
     sums = np.abs(executed(fma_test(1, 500))[2]["sums"].view(np.float32))

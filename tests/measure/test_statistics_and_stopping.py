@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import random
+import statistics
+from collections.abc import Callable
 
 import pytest
 
-from fa_bench.measure.statistics import drift, median_noise, quantile
+from fa_bench.measure import stopping
+from fa_bench.measure.statistics import CONFIDENCE, drift, median_noise, median_rank, quantile
 from fa_bench.measure.stopping import StoppingRule
 
 
@@ -31,13 +36,89 @@ def test_quantile_of_one_and_of_none() -> None:
 
 
 def test_noise_of_the_median_by_hand() -> None:
-    # 9, 10, 10, 10, 11: p25 = p75 = 10, so the spread is 0 whatever the ends.
-    assert median_noise([9.0, 10.0, 10.0, 10.0, 11.0]) == 0.0
-    # 8, 9, 10, 11, 12: IQR = 11 - 9 = 2, σ = 2 / 1.349 = 1.4826, SE = 1.2533 · 1.4826 / sqrt(5) = 0.8310, / 10.
-    assert median_noise([8.0, 9.0, 10.0, 11.0, 12.0]) == pytest.approx(0.08310, rel=1e-3)
-    # An outlier does not change it.
-    assert median_noise([8.0, 9.0, 10.0, 11.0, 9999.0]) == pytest.approx(0.08310, rel=1e-3)
-    assert median_noise([-1.0, 0.0, 1.0]) == math.inf
+    # Of 6 all fall on one side of the median with probability 2 / 64 = 0.03, so its interval goes from 8 to 13. The
+    # farther end is 13 - 10.5 = 2.5 away, 1.96 standard errors: 2.5 / 1.96 / 10.5 = 0.1215.
+    assert median_noise([8.0, 9.0, 10.0, 11.0, 12.0, 13.0]) == pytest.approx(0.1215, rel=1e-3)
+    # Of 9 at most one falls on one side with probability 2 (1 + 9) / 512 = 0.039: from the second to the eighth.
+    assert median_noise([9.0, *[10.0] * 7, 9999.0]) == 0.0
+    # Of skewed times the side on which they spread: from 10 to 14, the median is 11. 3 / 1.96 / 11 = 0.1392.
+    assert median_noise([9.0, 10.0, 10.0, 10.5, 11.0, 12.0, 13.0, 14.0, 99.0]) == pytest.approx(0.1392, rel=1e-3)
+
+
+def test_noise_that_cannot_be_judged_is_infinite() -> None:
+    assert median_noise([]) == math.inf
+    assert median_noise([1.0] * 5) == math.inf  # all of 5 are on one side with probability 2 / 32 = 0.06
+    assert median_noise([1.0] * 6) == 0.0
+    assert median_noise([-1.0] * 3 + [0.0] * 3 + [1.0] * 3) == math.inf
+
+
+def test_noise_of_times_that_move_by_hand() -> None:
+    # 25 of 100 and 25 of 102, ten batches: medians 100 and 102, five each. They are all 1 from their mean: squares 10,
+    # variance of the mean 10 / 9 / 10 = 0.111. 8 of 9 neighbours agree: correlation (8 - 1) / 10 = 0.7, which is
+    # (7 + 1) / 7 without its bias, and 0.9 at most: factor 1.9 / 0.1 = 19. sqrt(0.111 * 19) = 1.453. Median 101:
+    # 0.01439. The interval's farther end is 1 away: 1 / 1.96 / 101 = 0.00505.
+    assert median_noise([100.0] * 25 + [102.0] * 25) == pytest.approx(0.01439, rel=1e-3)
+    # The same times in turns: the medians of batches of five are 100 and 102 in turns, which is no correlation.
+    assert median_noise([100.0, 102.0] * 25) == pytest.approx(0.00505, rel=1e-3)
+    # Of 49 nothing is known about batches: at the 18th and the 32nd stand 100 and 102; the median is 102.
+    assert median_noise([100.0] * 24 + [102.0] * 25) == pytest.approx(2.0 / 1.96 / 102.0, rel=1e-3)
+
+
+def test_ranks_around_a_median_by_the_binomial() -> None:
+    for count in range(1, 200):
+        below = list(itertools.accumulate(math.comb(count, k) / 2**count for k in range(count // 2 + 1)))
+        ranks = [rank for rank in range(1, count // 2 + 1) if 2 * below[rank - 1] <= 1 - CONFIDENCE]
+        assert median_rank(count) == (ranks[-1] if ranks else None), count
+    # Normal approximation for many: 500,000 - 1.96 * 500.
+    assert median_rank(1_000_000) == pytest.approx(500_000 - 980, abs=1)
+
+
+# --- claimed against real scatter ------------------------------------------------------------------------------------
+
+Times = Callable[[random.Random, int], list[float]]
+
+
+def normal(draw: random.Random, count: int) -> list[float]:
+    return [draw.gauss(1.0, 0.05) for _ in range(count)]
+
+
+def skewed(draw: random.Random, count: int) -> list[float]:
+    return [1.0 + draw.expovariate(10.0) for _ in range(count)]
+
+
+def two_modes(draw: random.Random, count: int) -> list[float]:
+    return [draw.choice((1.0, 1.1)) for _ in range(count)]
+
+
+def wandering(draw: random.Random, count: int, correlation: float = 0.99, sigma: float = 0.05) -> list[float]:
+    """An autoregressive process of first order around 1."""
+    offset, times = draw.gauss(0.0, sigma), []
+    for _ in range(count):
+        offset = correlation * offset + draw.gauss(0.0, sigma * math.sqrt(1.0 - correlation**2))
+        times.append(1.0 + offset)
+    return times
+
+
+@pytest.mark.parametrize("times", [normal, skewed, two_modes, wandering])
+def test_the_noise_that_is_claimed_is_the_scatter_of_medians(times: Times) -> None:
+    draw = random.Random(20240607)
+    runs = [times(draw, 500) for _ in range(200)]
+    scatter = statistics.stdev(statistics.median(run) for run in runs)
+    claimed = statistics.fmean(median_noise(run) for run in runs)
+    assert 0.75 < claimed / scatter < 1.4
+
+
+def test_rows_that_are_not_noisy_repeat_within_twice_the_threshold() -> None:
+    # Times of 10 ms that wander by 1 % (correlation 0.9 from one to the next), 50 of them at least.
+    draw = random.Random(7)
+    medians = []
+    for _ in range(100):
+        times = [10.0 * time for time in wandering(draw, 3000, 0.9, 0.01)]
+        count, noisy = feed(StoppingRule(max_elapsed_ms=30_000.0), times)
+        if not noisy:
+            medians.append(statistics.median(times[:count]))
+    assert len(medians) > 90
+    assert statistics.stdev(medians) / 10.0 < 2 * 0.005
 
 
 def test_drift_compares_the_last_third_with_the_first() -> None:
@@ -61,33 +142,44 @@ def feed(rule: StoppingRule, times: list[float], gap_ms: float = 0.0) -> tuple[i
     elapsed = 0.0
     for count, time_ms in enumerate(times, start=1):
         elapsed += time_ms + gap_ms
-        rule.add(time_ms, elapsed)
-        if rule.finished():
-            return count, rule.is_noisy(sorted(times[:count]))
+        rule.add(time_ms)
+        if rule.finished(elapsed):
+            return count, rule.is_noisy(times[:count])
     return 0, True
 
 
 def test_never_finished_before_the_first_sample() -> None:
     rule = StoppingRule(max_elapsed_ms=0.0)
-    assert not rule.finished()
-    rule.add(1.0, 1.0)
-    assert rule.finished()
+    assert not rule.finished(1.0)
+    rule.add(1.0)
+    assert rule.finished(1.0)
 
 
 def test_quiet_times_stop_after_half_a_second_of_samples() -> None:
-    # 100 ms each without spread: the noise is 0 from the fifth on, and the fifth completes 500 ms.
-    assert feed(StoppingRule(), [100.0] * 50) == (5, False)
-    # 400 ms each: 500 ms are over after two, but noise is believed from the fifth sample on.
-    assert feed(StoppingRule(), [400.0] * 50) == (5, False)
+    # 100 ms each without spread: 500 ms are over after five, but fewer than six have no interval.
+    assert feed(StoppingRule(), [100.0] * 50) == (6, False)
+    assert feed(StoppingRule(), [50.0] * 50) == (10, False)
     # 1 ms each with a gap of 4 ms for the flush: 500 samples, 2.5 s elapsed, within the 5 s.
     assert feed(StoppingRule(), [1.0] * 5000, gap_ms=4.0) == (500, False)
 
 
 def test_noise_must_fall_below_the_threshold() -> None:
-    # 95 and 105 in turn: IQR = 10, σ = 7.413, noise = 1.2533 · 7.413 / (sqrt(n) · 100) = 0.0929 / sqrt(n).
-    # Below 0.005 needs n > 345.2; the median is 100 at even n and IQR stays 10. n = 346 takes 34.6 s.
-    count, noisy = feed(StoppingRule(max_elapsed_ms=1e9), [95.0, 105.0] * 400)
-    assert 345 <= count <= 366 and not noisy  # at odd n the median is 95 or 105: a little off
+    # 95 and 105, two in three the former: the median is 95, and known as soon as the upper end of its interval is.
+    # Of 40 that is the 27th, and 27 of them are 95.
+    count, noisy = feed(StoppingRule(max_elapsed_ms=1e9), [95.0, 95.0, 105.0] * 400)
+    assert (count, noisy) == (40, False)
+    # Half of each is never known better: the median is of one mode or of the other.
+    assert feed(StoppingRule(max_elapsed_ms=1e9), [95.0, 105.0] * 400) == (0, True)
+
+
+def test_times_that_drift_are_noisy_however_many_they_are() -> None:
+    # A GPU that gets hot: 5 % more each second. Each sample is quiet.
+    assert feed(StoppingRule(), [1.0 + 0.05 * k / 1000 for k in range(6000)])[1]
+    # Before there are enough for batches, their interval sees it: 20 from 1 to 1.05.
+    assert StoppingRule().is_noisy([1.0 + 0.05 * k / 20 for k in range(20)])
+    # Clocks that fall by 2 % after 2 s: the first 500 samples are enough, later ones would not be.
+    assert feed(StoppingRule(), [1.0] * 2000 + [1.02] * 2000) == (500, False)
+    assert StoppingRule().is_noisy([1.0] * 300 + [1.02] * 300)
 
 
 def test_time_limit_ends_it_and_says_noisy() -> None:
@@ -101,10 +193,23 @@ def test_time_limit_ends_it_and_says_noisy() -> None:
 
 def test_a_fresh_rule_has_the_thresholds_and_no_samples() -> None:
     rule = StoppingRule(max_elapsed_ms=50.0)
-    rule.add(100.0, 100.0)
+    rule.add(100.0)
     other = rule.fresh()
-    assert rule.finished() and not other.finished()
-    other.add(1.0, 49.0)
-    assert not other.finished()
-    other.add(1.0, 50.0)
-    assert other.finished() and rule.fresh() is not other
+    assert rule.finished(50.0) and not other.finished(50.0)
+    other.add(1.0)
+    assert not other.finished(49.0)
+    assert other.finished(50.0) and rule.fresh() is not other
+
+
+def test_how_often_the_noise_is_looked_at_grows_with_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It sorts all of them: at each sample that would be quadratic. From 500 on, 10 % more each time until 50,000:
+    # ln(100) / ln(1.1) = 48.3.
+    looks: list[int] = []
+
+    def look(times: list[float]) -> float:
+        looks.append(len(times))
+        return math.inf
+
+    monkeypatch.setattr(stopping, "median_noise", look)
+    feed(StoppingRule(), [1.0] * 50_000, gap_ms=-0.95)
+    assert looks[:2] == [500, 551] and len(looks) == 49

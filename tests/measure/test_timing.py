@@ -98,13 +98,13 @@ def contender(log: Log, name: str, times: Iterable[float], rule: StoppingRule) -
 
 def test_cases_take_turns_until_each_ones_own_rule_is_content() -> None:
     log = Log()
-    # A is content after 20 ms, two samples; B after 5 ms, five samples. A leaves, B goes on alone.
-    a = contender(log, "A", itertools.repeat(10.0), content_after(20.0))
-    b = contender(log, "B", itertools.repeat(1.0), content_after(5.0))
+    # A is content after 60 ms, six samples; B after 9 ms, nine samples. A leaves, B goes on alone.
+    a = contender(log, "A", itertools.repeat(10.0), content_after(60.0))
+    b = contender(log, "B", itertools.repeat(1.0), content_after(9.0))
     first, second = take_turns([a, b], clock=seconds(1.0))
-    assert log == ["A", "B", "A", "B", "B", "B", "B"]
+    assert log == [*["A", "B"] * 6, *["B"] * 3]
     assert isinstance(first, Timings) and isinstance(second, Timings)
-    assert (first.times_ms, second.times_ms) == ((10.0,) * 2, (1.0,) * 5)
+    assert (first.times_ms, second.times_ms) == ((10.0,) * 6, (1.0,) * 9)
 
 
 def test_a_drift_of_the_machine_hits_all_that_take_turns() -> None:
@@ -145,10 +145,10 @@ def test_a_case_that_fails_leaves_and_the_others_go_on() -> None:
         log.append("A")
         raise ValueError("A is broken")
 
-    good = contender(log, "B", itertools.repeat(1.0), content_after(3.0))
+    good = contender(log, "B", itertools.repeat(1.0), content_after(6.0))
     failed, timings = take_turns([Contender(fail, content_after(1.0)), good], clock=seconds(1.0))
     assert isinstance(failed, ValueError) and isinstance(timings, Timings)
-    assert log == ["A", "B", "B", "B"]
+    assert log == ["A", *["B"] * 6]
 
 
 # --- throttling ------------------------------------------------------------------------------------------------------
@@ -160,6 +160,7 @@ def test_a_case_that_fails_leaves_and_the_others_go_on() -> None:
         ([False, True, False], Timings((1.0, 3.0), noisy=True, dropped=1)),
         ([False, False, False], Timings((1.0, 2.0, 3.0), noisy=True)),
         ([True, True, True], Timings((1.0, 2.0, 3.0), noisy=True, throttled=True)),
+        ([False, True, True], Timings((1.0, 2.0, 3.0), noisy=True, throttled=True)),
     ],
 )
 def test_throttled_samples_are_dropped_but_never_all(throttled: list[bool], expected: Timings) -> None:
@@ -175,6 +176,26 @@ def test_noise_is_that_of_the_times_that_are_kept() -> None:
     rule = StoppingRule(max_elapsed_ms=40_000.0)
     (timings,) = take_turns([contender(Log(), "A", times, rule)], throttled=lambda: next(states), clock=seconds(1.0))
     assert timings == Timings((10.0,) * 20, noisy=False, dropped=20)
+
+
+def test_a_burst_before_the_clocks_are_held_down_is_not_the_time() -> None:
+    # 6 samples of 1.0 ms, then 1.4 ms under a power cap that stays. Half a second of what is reported: 6 + 353 samples.
+    times = itertools.chain([1.0] * 6, itertools.repeat(1.4))
+    states = itertools.chain([False] * 6, itertools.repeat(True))
+    case = contender(Log(), "A", times, StoppingRule())
+    (timings,) = take_turns([case], throttled=lambda: next(states), clock=seconds(0.001))
+    assert isinstance(timings, Timings)
+    assert timings.throttled and timings.dropped == 0
+    assert len(timings.times_ms) == 359 and median(timings.times_ms) == 1.4
+
+
+def test_time_and_number_of_samples_are_required_of_those_that_are_kept() -> None:
+    # One sample in four is taken while the clocks are held down: 500 of the others have to come.
+    states = itertools.cycle([False, False, False, True])
+    case = contender(Log(), "A", itertools.repeat(1.0), StoppingRule())
+    (timings,) = take_turns([case], throttled=lambda: next(states), clock=seconds(0.001))
+    assert isinstance(timings, Timings)
+    assert (len(timings.times_ms), timings.dropped) == (500, 166)
 
 
 def test_a_time_below_three_empty_kernels_is_launch_bound() -> None:

@@ -102,6 +102,43 @@ def test_flash2_by_hand() -> None:
     assert bounds.flash2(1024, 1024, 64, 64).total == 2_229_248
 
 
+def test_standard_backward_by_hand() -> None:
+    # Five steps: dV reads P, dO; dP reads dO, V and is written; dS reads P, dP and is written; dQ reads dS, K; dK reads
+    # dS, Q: 7 N². dO twice, V, K, Q, and three gradients are 8 N d. With N = 1024, d = 64: 7 · 1,048,576 + 8 · 65,536.
+    count = bounds.standard_backward(1024, 1024, 64)
+    assert count.total == 7_864_320
+    assert (count.loaded, count.stored) == (5 * 1024**2 + 5 * 65_536, 2 * 1024**2 + 3 * 65_536)
+    # 3 queries, 5 keys, d = 2: P, dP, dS are 15; dO, Q, dQ are 6; K, V, dK, dV are 10.
+    assert bounds.standard_backward(3, 5, 2).reads == {
+        "P": 30, "dO": 12, "V": 10, "dP": 15, "dS": 30, "K": 10, "Q": 6
+    }  # fmt: skip
+    assert bounds.standard_backward(3, 5, 2).writes == {"dV": 10, "dP": 15, "dS": 15, "dQ": 6, "dK": 10}
+
+
+def walk_backward(seq_q: int, seq_kv: int, d: int, br: int, bc: int) -> tuple[Counter[str], Counter[str]]:
+    """The loops of Algorithm 4 of FlashAttention: K and V outside, all that has rows of Q inside."""
+    reads: Counter[str] = Counter()
+    writes: Counter[str] = Counter()
+    for cols in tiles(seq_kv, bc):
+        reads.update(K=cols * d, V=cols * d)
+        for rows in tiles(seq_q, br):
+            reads.update(Q=rows * d, O=rows * d, dO=rows * d, dQ=rows * d, l=rows, m=rows)
+            writes.update(dQ=rows * d)
+        writes.update(dK=cols * d, dV=cols * d)
+    return reads, writes
+
+
+@given(lengths, lengths, dims, blocks, blocks)
+def test_flash_backward_equals_its_walk_for_any_block_m(seq_q: int, seq_kv: int, d: int, br: int, bc: int) -> None:
+    reads, writes = walk_backward(seq_q, seq_kv, d, br, bc)
+    first = bounds.flash1_backward(seq_q, seq_kv, d, block_n=bc)
+    assert (first.reads, first.writes) == (reads, writes)
+    # FlashAttention-2 has L and D for l and m, and D is computed from O and dO before.
+    second = bounds.flash2_backward(seq_q, seq_kv, d, block_n=bc)
+    assert second.loaded == first.loaded + 2 * seq_q * d
+    assert second.stored == first.stored + seq_q
+
+
 @pytest.mark.parametrize(
     ("m_elements", "block_n"),
     [

@@ -31,7 +31,24 @@ def test_lengths_are_not_mixed_up() -> None:
     assert compulsory_write_bytes(case) == 768
 
 
+def test_a_backward_pass_reads_do_and_o_and_writes_three_gradients() -> None:
+    # batch 2, heads 4 on 2, seq_q 3, seq_kv 5, D 8, fp32: a tensor like Q has 2*4*3*8*4 = 768 bytes, one like K
+    # 2*2*5*8*4 = 640. Alone it reads Q, O, dO, K, V; after the forward pass O need not leave the chip. It writes dQ,
+    # dK, dV, and the forward pass O.
+    shape = AttentionShape(2, 4, 2, 3, 5, 8)
+    alone, both = (Case("flash2", shape, dtype="fp32", direction=direction) for direction in ("bwd", "fwd+bwd"))
+    assert (compulsory_read_bytes(alone), compulsory_write_bytes(alone)) == (3 * 768 + 2 * 640, 768 + 2 * 640)
+    assert (compulsory_read_bytes(both), compulsory_write_bytes(both)) == (2 * 768 + 2 * 640, 2 * 768 + 2 * 640)
+
+
 def test_neither_mask_nor_layout_changes_them() -> None:
     plain = Case("flash2", AttentionShape(1, 1, 1, 64, 64, 64))
     masked = Case("flash2", AttentionShape(1, 1, 1, 64, 64, 64, causal=True), layout="bshd")
     assert compulsory_read_bytes(plain) == compulsory_read_bytes(masked)
+
+
+def test_of_a_packed_batch_there_is_no_padding() -> None:
+    # 5 + 0 queries in 2 heads, 7 + 3 keys in one; D 8, V 16, fp16: Q 2·5·8, K and V 10·(8 + 16), O 2·5·16 elements.
+    case = Case("flash2", AttentionShape.packed([(5, 7), (0, 3)], 2, 1, 8, head_dim_v=16))
+    assert compulsory_read_bytes(case) == (80 + 240) * 2
+    assert compulsory_write_bytes(case) == 160 * 2

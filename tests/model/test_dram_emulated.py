@@ -63,7 +63,7 @@ HELD = [
     Held(A100_4, "flash1", 8, 4, 384, 10),
     Held(A100, "flash2", 16, 16, 512, 1),
     Held(RTX_3090, "flash2", 8, 8, 512, 3, causal=True),
-    Held(RTX_3090, "flash2", 8, 2, 512, 7, layout="bshd", batch=2),
+    Held(RTX_3090, "flash2", 8, 2, 512, 8, layout="bshd", batch=2),
     Held(A100_4, "flash2", 6, 6, 512, 2),
 ]  # fmt: skip
 

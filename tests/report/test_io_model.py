@@ -12,6 +12,7 @@ from fa_bench.report.io_model import (
     document,
     flat_rows,
     paper_bytes,
+    paper_formula,
     theorem2,
     totals_tables,
 )
@@ -91,6 +92,13 @@ def test_totals_by_shape_with_the_ratio_to_standard(record: Callable) -> None:
     assert rows[2][5] == "-"  # another shape, and no standard attention there
 
 
+def test_the_totals_say_what_passes_through_dram(record: Callable) -> None:
+    # 1 MiB read and 512 KiB written of the one, nothing known of the other.
+    made = [record(impl="standard", dram_read_bytes_model=2**20, dram_write_bytes_model=2**19), record()]
+    (table,) = totals_tables([case_traffic(r, [row("Q", "read", "model", 2**22)]) for r in made])
+    assert "Through DRAM, estimated: standard 64x64/1 1.50 MiB." in table.note.splitlines()
+
+
 def test_the_papers_count_every_slice_in_the_records_type(record: Callable) -> None:
     assert paper_bytes(record(batch=2, heads_q=4)) == 8 * 2 * 2_229_248
     assert paper_bytes(record(dtype="fp32")) == 4 * 2_229_248
@@ -98,6 +106,29 @@ def test_the_papers_count_every_slice_in_the_records_type(record: Callable) -> N
     assert paper_bytes(record(impl="flash1")) == 2 * 3_342_336
     assert paper_bytes(record(impl="numpy-flash")) is None
     assert paper_bytes(record(impl="flash2", block_m=None)) is None
+
+
+def test_the_papers_count_each_pass_of_a_direction(record: Callable) -> None:
+    # 7·N² + 8·N·d = 7,864,320 elements backward, 4,456,448 forward; 16 K/V tiles of Algorithm 2: 6·N·d + N +
+    # 16·N·(5·d + 2) = 393,216 + 1024 + 5,275,648.
+    found = {
+        (impl, direction): (paper_bytes(made), paper_formula(made))
+        for impl in ("standard", "flash2", "flash1")
+        for direction in ("bwd", "fwd+bwd")
+        for made in [record(impl=impl, direction=direction)]
+    }
+    assert found == {
+        ("standard", "bwd"): (2 * 7_864_320, "7·N² + 8·N·d"),
+        ("standard", "fwd+bwd"): (2 * (7_864_320 + 4_456_448), "4·N² + 4·N·d, backward 7·N² + 8·N·d"),
+        ("flash2", "bwd"): (2 * 5_669_888, "6·N·d + N + Tc·N·(5·d + 2)"),
+        ("flash2", "fwd+bwd"): (
+            2 * (5_669_888 + 2_229_248),
+            "2·N·d + 2·Tr·N·d + N, backward 6·N·d + N + Tc·N·(5·d + 2)",
+        ),
+        ("flash1", "bwd"): (None, None),
+        ("flash1", "fwd+bwd"): (None, None),
+    }
+    assert theorem2(record(direction="bwd")) is None
 
 
 def test_theorem_2_with_m_in_elements_and_in_bytes(record: Callable) -> None:

@@ -37,6 +37,15 @@ def test_ragged_grouped_and_untiled_names(record: Callable) -> None:
     assert name.shape() == "127x300 fp16 D=64 causal bhsd B=1 H=8:2"
 
 
+def test_a_packed_batch_is_named_by_its_first_lengths(record: Callable) -> None:
+    packed = dataclasses.replace(case(), shape=AttentionShape.packed([(5, 7), (0, 3)], 1, 1, 64))
+    named = record_name(record(seq_q=5, seq_kv=7, batch=2, seqlens="5x7 0x3"))
+    assert case_name(packed) == named
+    assert named.shape() == "5x7 fp16 D=64 full bhsd B=2 (5x7 0x3) H=1"
+    longer = record_name(record(seq_q=5, seq_kv=7, batch=4, seqlens="5x7 0x3 1x1 2x2"))
+    assert longer.facts["batch"] == "B=4 (5x7 0x3 1x1 ...)"
+
+
 def test_what_is_constant_stands_in_the_title_and_what_varies_in_the_rows(record: Callable) -> None:
     table = RecordTable([case(causal=False), case(causal=True)], "emulated")
     assert table.table.title == "emulated; fp16, D=64, bhsd, B=1, H=1"

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fa_bench.algorithms.base import TensorBytes, Work
+from fa_bench.algorithms.base import PLAIN, TensorBytes, Work
 from fa_bench.backends.base import Counts, Outcome, Resources, RunResult, Samples, Verification
 from fa_bench.cases import Case, Tile
 from fa_bench.model import gpus
@@ -38,6 +38,8 @@ class FakeAlgorithm:
     version = "1"
     summary = "for tests"
     uses_tile = True
+    directions = ("fwd",)
+    fused = PLAIN
 
     def __init__(self, name: str) -> None:
         self.name = name

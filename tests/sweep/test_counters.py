@@ -36,13 +36,16 @@ def test_a_hit_rate_above_100_percent_is_unreliable(level: str) -> None:
     found = believed(counts(**{level: [part("read", 1000, hit=1710)]}))
     assert (found.status, found.counts, found.mode) == ("unreliable", None, "a mode")
     assert found.reason.startswith("A hit rate above 100 %: ")
-    assert believed(counts(**{level: [part("read", 1000, hit=1000)]})).status == "ok"
+    for hit, status in ((1000, "ok"), (1020, "ok"), (1021, "unreliable")):  # passes may differ by 2 %
+        assert believed(counts(**{level: [part("read", 1000, hit=hit)]})).status == status
 
 
 def test_fewer_bytes_from_dram_than_the_inputs_have_is_unreliable() -> None:
-    found = believed(counts(dram=[part("read", COMPULSORY - 32)]))
+    # 2 % less is another pass, which found a little in L2: 32,768 * 0.98 = 32,112.64.
+    assert believed(counts(dram=[part("read", 32_113)])).status == "ok"
+    found = believed(counts(dram=[part("read", 32_112)]))
     assert (found.status, found.counts) == ("unreliable", None)
-    assert found.reason == "32,736 B read from DRAM, less than the inputs' 32,768 B."
+    assert found.reason == "32,112 B read from DRAM, less than the inputs' 32,768 B."
 
 
 def test_no_bytes_from_dram_at_all_are_no_measurement() -> None:
@@ -54,14 +57,14 @@ def test_queries_that_see_no_key_need_not_be_read() -> None:
     case = Case("flash2", AttentionShape(1, 2, 1, 64, 16, 64, causal=True))
     compulsory = (2 * 64 + 2 * 16) * 64 * 2
     least = compulsory - 2 * 48 * 64 * 2
-    for nbytes, status in ((least, "ok"), (least - 1, "unreliable")):
-        assert checked(counts(dram=[part("read", nbytes)]), case, compulsory).status == status
+    for nbytes, status in ((0.981 * least, "ok"), (0.979 * least, "unreliable")):
+        assert checked(counts(dram=[part("read", int(nbytes))]), case, compulsory).status == status
 
 
 def test_a_part_of_l2s_traffic_that_exceeds_all_of_it_is_unreliable() -> None:
     l2 = [part("read", 600), part("write", 500)]
-    assert believed(counts({"k": {"l2_total_bytes": 1099}}, l2=l2)).status == "unreliable"
-    assert believed(counts({"k": {"l2_total_bytes": 1100}}, l2=l2)).status == "ok"
+    assert believed(counts({"k": {"l2_total_bytes": 1078}}, l2=l2)).status == "unreliable"  # 1078 * 1.02 = 1099.6
+    assert believed(counts({"k": {"l2_total_bytes": 1079}}, l2=l2)).status == "ok"
 
 
 def test_what_was_not_counted_is_not_checked() -> None:
@@ -110,3 +113,12 @@ def test_every_column_is_one_of_the_records() -> None:
 
 def test_a_run_without_counters_has_no_status() -> None:
     assert RunResult(verification=Verification(0.0, 0.0, 1.0, "fp64", passed=True)).hardware is None
+
+
+def test_of_a_packed_batch_keys_without_queries_need_not_be_read_either() -> None:
+    # 8 queries without keys in 2 heads, 16 keys without queries in one head, K and V.
+    case = Case("flash2", AttentionShape.packed([(64, 64), (8, 0), (0, 16)], 2, 1, 64))
+    compulsory = (2 * 72 + 2 * 80) * 64 * 2
+    least = compulsory - (2 * 8 + 2 * 16) * 64 * 2
+    for nbytes, status in ((0.981 * least, "ok"), (0.979 * least, "unreliable")):
+        assert checked(counts(dram=[part("read", int(nbytes))]), case, compulsory).status == status

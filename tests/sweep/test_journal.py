@@ -18,7 +18,16 @@ from fa_bench.errors import FaBenchError, UsageError
 from fa_bench.measure.environment import environment
 from fa_bench.records import RECORDS, TRAFFIC, Record, Status, TensorTraffic
 from fa_bench.sweep.build import Site, traffic_rows, unrun_record
-from fa_bench.sweep.journal import CaseRows, CaseSamples, Journal, key_of, newest_unfinished, open_journal, read_run
+from fa_bench.sweep.journal import (
+    CaseRows,
+    CaseSamples,
+    Journal,
+    key_of,
+    newest_unfinished,
+    open_journal,
+    read_run,
+    replace_text,
+)
 from fa_bench.sweep.manifest import Manifest, describe
 from fa_bench.sweep.runner import planned_keys
 
@@ -468,3 +477,42 @@ def test_the_manifest_says_what_the_run_is_and_how_to_repeat_it(tmp_path: Path) 
     assert json.loads((tmp_path / "run.json").read_text())["finished"] is None
     other = describe(fake_plan(), devices, argv, environment(), now=EPOCH)
     assert other.run_id != made.run_id
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="There are no named pipes here.")
+def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    # Opened to read first, so that opening it to write doesn't wait.
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        replace_text(pipe, "all of it")
+        assert os.read(reader, 100) == b"all of it"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Links take a privilege there.")
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_is_followed_and_stays_a_link(tmp_path: Path, there: bool) -> None:
+    (tmp_path / "data").mkdir()
+    file, link = tmp_path / "data" / "file", tmp_path / "link"
+    if there:
+        file.write_text("old")
+    link.symlink_to(file)
+    replace_text(link, "new")
+    assert link.is_symlink()
+    assert file.read_text() == "new"
+
+
+def test_what_could_not_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "page.html").write_text("old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        replace_text(tmp_path / "page.html", "new")
+    assert contents(tmp_path) == {"page.html": b"old"}

@@ -181,3 +181,19 @@ def test_every_known_gpu_can_be_a_target() -> None:
     for gpu in gpus.all_gpus():
         (case,) = plan(request, fake_backends(), gpu, algorithm_of).cases
         assert (case.status == "run") == (gpu.compute_capability >= (8, 0))
+
+
+def test_a_packed_batch_stands_for_lengths_and_batch() -> None:
+    lengths = ((5, 7), (0, 3))
+    request = SweepRequest(seqs=(), seqlens=lengths, head_dims=(32, 64), causal=(False, True), hidden=128)
+    shapes = list(request.shapes())
+    assert [(s.head_dim, s.heads_q, s.causal) for s in shapes] == [
+        (32, 4, False), (32, 4, True), (64, 2, False), (64, 2, True),
+    ]  # fmt: skip
+    assert {(s.batch, s.seq_q, s.seq_kv, s.seqlens) for s in shapes} == {(2, 5, 7, lengths)}
+
+
+@pytest.mark.parametrize("beside", [{"seqs": (128,)}, {"seqs_kv": (128,)}, {"batch": 2}, {"tokens": 64}], ids=repr)
+def test_beside_a_packed_batch_there_are_no_lengths(beside: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="seqlens stand for"):
+        SweepRequest(**{"seqs": (), "seqlens": ((5, 7),), **beside})

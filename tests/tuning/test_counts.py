@@ -50,7 +50,10 @@ def test_counters_of_a_large_case_follow_from_three_small_ones() -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("impl", ["flash1", "flash2"])
 def test_scaled_counters_equal_a_count_of_that_length(impl: str, causal: bool) -> None:
-    """The oracle is the emulator itself, at five tiles instead of one to three."""
+    """The oracle is the emulator itself, at five tiles instead of one to three.
+
+    flash2 shrinks O only in tiles that raise a maximum, which is nearly all of so few, but not quite.
+    """
     from fa_bench.backends import open_backend
 
     if (missing := nvrtc_available()) is not None:
@@ -64,7 +67,7 @@ def test_scaled_counters_equal_a_count_of_that_length(impl: str, causal: bool) -
     assert scaled.total("wavefronts") == pytest.approx(sum(k["shared_wavefronts"] for k in counts.extra.values()))
     moved = sum(n for k in counts.extra.values() for name, n in k.items()
                 if name.startswith("instructions_") and name != "instructions_move")  # fmt: skip
-    assert scaled.total("instructions") == pytest.approx(moved)
+    assert scaled.total("instructions") == pytest.approx(moved, rel=0.01 if impl == "flash2" else 1e-6)
 
 
 def test_a_wrong_result_puts_a_tile_out() -> None:

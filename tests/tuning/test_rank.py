@@ -34,6 +34,15 @@ def test_a_tile_that_spills_comes_last() -> None:
     assert ranking.best == clean
 
 
+def test_a_tile_that_spills_is_held_against_no_other() -> None:
+    """Its prediction is a third of the least, and leaves out what spilling costs."""
+    spills, clean = known(128, ms=1.0, nbytes=1, spill=56), known(64, ms=3.0)
+    ranking = rank([spills, clean])
+    assert [ranking.ratio(one) for one in ranking.order] == [1.0, None]
+    measured = rank([timed(spills, 1.0), timed(clean, 3.0)])
+    assert [measured.ratio(one) for one in measured.order] == [1.0, 3.0]
+
+
 def test_where_every_tile_spills_one_is_recommended() -> None:
     assert rank([known(64, ms=2.0, spill=8), known(128, ms=1.0, spill=8)]).best == known(128, ms=1.0, spill=8)
 

@@ -39,13 +39,14 @@ def test_nothing_fails(counted: dict[str, Validation]) -> None:
 
 def test_reads_of_flash_attention_2_on_an_a30(counted: dict[str, Validation]) -> None:
     reads, dram = counted["ncu-traffic"].comparisons
-    # Worked out in test_ncu_traffic.py for the causal row; without the mask 4 tiles see 8 blocks each:
-    # 32 · (512 + 4 · 512 + 4 · 512) · 256.
-    assert [row["global_read_bytes_emulated"] for row in reads.rows] == [37_748_736, 25_165_824] * 2
-    assert all(abs(row["l2_read_deviation"]) < 0.004 for row in reads.rows)
+    # Worked out in test_ncu_traffic.py for the causal row and the windows; without the mask 4 tiles see 8 blocks each:
+    # 32 · (512 + 4 · 512 + 4 · 512) · 256. The two rows of a window come first.
+    plain = [37_748_736, 25_165_824] * 2
+    assert [row["global_read_bytes_emulated"] for row in reads.rows] == [25_165_824, 18_874_368, *plain]
+    assert all(abs(row["l2_read_deviation"]) < 0.013 for row in reads.rows)
     # All of O and LSE is still in L2, half full: DRAM sees the inputs, 6,291,456 bytes, and 6.30 MB were measured.
-    assert [row["dram_bytes_emulated"] for row in dram.rows] == [6_291_456] * 4
-    assert [row["l2_dirty_bytes_emulated"] for row in dram.rows] == [4_259_840] * 4
+    assert [row["dram_bytes_emulated"] for row in dram.rows] == [6_291_456] * 6
+    assert [row["l2_dirty_bytes_emulated"] for row in dram.rows] == [4_259_840] * 6
 
 
 def test_sectors_on_a_gb10(counted: dict[str, Validation]) -> None:
