@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -29,6 +28,8 @@ ITEMSIZE: Final[dict[str, int]] = {"fp16": 2, "bf16": 2, "fp32": 4}
 #: Distribution of Q, K and V (`fa_bench.reference.make_inputs`). Values decide power, and so clocks.
 INIT: Final = "normal"
 MAX_HEAD_DIM: Final = 256
+#: Largest softcap: models have 20 to 50.
+MAX_SOFTCAP: Final = 1000
 #: Longest sequence: a single head of it fills the largest GPUs, and predictions stay immediate.
 MAX_SEQ: Final = 2**27
 #: Most (batch, query head) pairs: CTAs lie on the x axis of a grid.
@@ -227,6 +228,20 @@ class AttentionShape:
         return end - first
 
     @property
+    def seen_keys(self) -> int:
+        """Keys of one sequence that some query sees: a run of them, since windows move by one key from row to row."""
+        if not self.seq_q:
+            return 0
+        return self.visible_range(self.seq_q - 1)[1] - self.visible_range(0)[0]
+
+    @property
+    def blind_queries(self) -> int:
+        """Queries of one sequence that see no key: the first ones, above the first key."""
+        if not self.seq_kv:
+            return self.seq_q
+        return 0 if self.right is None else min(self.seq_q, max(0, -self.diagonal - self.right))
+
+    @property
     def visible_pairs(self) -> int:
         """(query, key) pairs of one slice, of the longest lengths, that the mask leaves visible, in closed form."""
         # A row's end is never before its first key, so the sum of differences is the difference of sums.
@@ -336,8 +351,9 @@ class Features:
     dropout_p: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.softcap < math.inf:
-            raise UsageError(f"softcap must be at least 0, not {self.softcap}.")
+        # Beyond, softcap · tanh(s / softcap) is s, and computing it in fp32 would only lose digits.
+        if not 0 <= self.softcap <= MAX_SOFTCAP:
+            raise UsageError(f"softcap must be from 0 (none) to {MAX_SOFTCAP}, not {self.softcap:g}.")
         if not 0 <= self.dropout_p < 1:
             raise UsageError(f"dropout_p must be at least 0 and below 1, not {self.dropout_p}.")
 

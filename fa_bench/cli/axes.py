@@ -169,6 +169,8 @@ def _features(item: str) -> Features:
             raise UsageError(
                 f"{word!r} is no feature.", hint="Write softcap=30, dropout=0.1, bias, alibi or sinks, joined with +."
             )
+        if _FEATURES[name] in given:
+            raise UsageError(f"{name} stands twice in {item!r}.")
         try:
             given[_FEATURES[name]] = float(value) if equals else True
         except ValueError:

@@ -82,8 +82,8 @@ def _single(records: Sequence[Record]) -> list[Record]:
     """Those that are the only one of their shape."""
     count: defaultdict[Hashable, int] = defaultdict(int)
     for record in records:
-        count[_values(record, _SHAPE)] += 1
-    return [record for record in records if count[_values(record, _SHAPE)] == 1]
+        count[_shape(record)] += 1
+    return [record for record in records if count[_shape(record)] == 1]
 
 
 def _shape(record: Record) -> Hashable:

@@ -160,7 +160,7 @@ def totals_tables(cases: Sequence[CaseTraffic]) -> tuple[Table, ...]:
     """One table per shape: totals of each implementation, the papers' formula, the ratio standard : it."""
     shapes: dict[str, list[CaseTraffic]] = {}
     for case in cases:
-        shapes.setdefault(record_name(case.record).shape(), []).append(case)
+        shapes.setdefault(_compared_by(case.record), []).append(case)
     tables = []
     for shape, group in shapes.items():
         predicted = [case for case in group if case.predicted]
@@ -170,6 +170,12 @@ def totals_tables(cases: Sequence[CaseTraffic]) -> tuple[Table, ...]:
         if counted:
             tables.append(_counted_totals(shape, counted, _standard_bytes(group)))
     return tuple(tables)
+
+
+def _compared_by(record: Record) -> str:
+    """What cases of one table share: all but the implementation and its tile."""
+    shape = record_name(record).shape()
+    return shape if record.direction == "fwd" else f"{shape} {record.direction}"
 
 
 def _counted_totals(shape: str, cases: Sequence[CaseTraffic], standard_bytes: int | None) -> Table:
@@ -387,13 +393,13 @@ def document(cases: Sequence[CaseTraffic]) -> dict[str, Any]:
     """The JSON document; its fields are described in docs/cli.md."""
     by_shape: dict[str, list[CaseTraffic]] = {}
     for case in cases:
-        by_shape.setdefault(record_name(case.record).shape(), []).append(case)
+        by_shape.setdefault(_compared_by(case.record), []).append(case)
     standard = {shape: _standard_bytes(group) for shape, group in by_shape.items()}
     counted = [case for case in cases if case.source is not None]
     return {
         "schema": SCHEMA,
         "equal": all(case.equal for case in counted) if counted else None,
-        "cases": [_case_document(case, standard[record_name(case.record).shape()]) for case in cases],
+        "cases": [_case_document(case, standard[_compared_by(case.record)]) for case in cases],
     }
 
 
@@ -453,6 +459,7 @@ def _interval(record: Record) -> dict[str, tuple[int | None, int | None]] | None
 def _identity(record: Record) -> dict[str, object]:
     names = (
         "case_id", "impl", "gpu", "dtype", "layout", "batch", "heads_q", "heads_kv", "seq_q", "seq_kv", "head_dim",
-        "causal", "block_m", "block_n", "stages", "num_warps", "direction",
+        "causal", "block_m", "block_n", "stages", "num_warps", "direction", "window_left", "window_right", "head_dim_v",
+        "softcap", "bias", "alibi", "sinks", "dropout_p", "seqlens",
     )  # fmt: skip
     return {name: getattr(record, name) for name in names}

@@ -157,7 +157,8 @@ def _beside_standard(
         if figure is None:
             continue
         impls[record.impl] = None
-        row = best.setdefault(name.shape(facts), {})
+        shape = name.shape(facts) if record.direction == "fwd" else f"{name.shape(facts)} {record.direction}"
+        row = best.setdefault(shape, {})
         row[record.impl] = min(figure, row.get(record.impl, figure))
     return Table(
         title,

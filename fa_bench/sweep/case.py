@@ -21,7 +21,7 @@ from fa_bench.sweep.build import (
 )
 from fa_bench.sweep.counters import checked
 from fa_bench.sweep.journal import CaseRows, CaseSamples
-from fa_bench.sweep.plan import PlannedCase
+from fa_bench.sweep.plan import PlannedCase, PlanStatus
 
 
 def run_case(planned: PlannedCase, backend: Backend, site: Site, predict: Predictor) -> CaseRows:
@@ -45,7 +45,7 @@ def run_group(group: Sequence[PlannedCase], backend: Backend, site: Site, predic
     predict : callable
         (case, gpu) -> Prediction.
     """
-    predictions = [_prediction(planned.case, site, predict) for planned in group]
+    predictions = [_prediction(planned.case, planned.status, site, predict) for planned in group]
     running = [
         planned.case
         for planned, prediction in zip(group, predictions, strict=True)
@@ -58,10 +58,11 @@ def run_group(group: Sequence[PlannedCase], backend: Backend, site: Site, predic
     )
 
 
-def _prediction(case: Case, site: Site, predict: Predictor) -> Prediction | Exception:
+def _prediction(case: Case, status: PlanStatus, site: Site, predict: Predictor) -> Prediction | Exception:
+    """What the models say; of a kernel that does not exist only what is true of any."""
     try:
         prediction = predict(case, site.gpu)
-        return prediction.without_gpu() if site.backend == "host" else prediction
+        return prediction.without_gpu() if site.backend == "host" or status == "unsupported" else prediction
     except Exception as error:
         return error
 

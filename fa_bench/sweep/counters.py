@@ -44,15 +44,10 @@ def checked(hardware: HardwareCounts, case: Case, compulsory_read_bytes: int) ->
 
 
 def _floor(case: Case, compulsory_read_bytes: int) -> int:
-    """Compulsory reads, less queries that see no key and keys of no query: a kernel need not read those."""
+    """Compulsory reads, less queries that see no key: a kernel need not read those."""
     s = case.shape
-    unread = 0
-    for sequence, times in s.by_length():
-        # A sequence of a packed batch may have no keys, or nobody who asks for them.
-        blind = max(0, sequence.seq_q - sequence.seq_kv) if s.causal or not sequence.seq_kv else 0
-        unseen = 0 if sequence.seq_q else sequence.seq_kv
-        unread += times * (s.heads_q * blind * s.head_dim + s.heads_kv * unseen * (s.head_dim + s.dim_v))
-    return compulsory_read_bytes - unread * case.itemsize
+    blind = sum(times * sequence.blind_queries for sequence, times in s.by_length())
+    return compulsory_read_bytes - blind * s.heads_q * s.head_dim * case.itemsize
 
 
 def _fault(counts: Counts, floor: int) -> str | None:

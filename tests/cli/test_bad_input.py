@@ -27,6 +27,8 @@ CASES = [
     ("sweep --config dropout.toml", "'dropout'", ""),
     ("sweep --features dropout", "'dropout'", "dropout=0.1"),
     ("sweep --features softcap=x", "'x' of softcap", ""),
+    ("sweep --features softcap=1e8", "softcap must be from 0 (none) to 1000", ""),
+    ("sweep --features dropout=0.1+dropout=0.5", "dropout stands twice", ""),
     ("sweep --features dropout=1", "dropout_p must be", ""),
     ("sweep --features alibi+tanh", "'tanh'", "alibi"),
     ("sweep --window 128:x", "'x'", "128:0"),

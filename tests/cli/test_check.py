@@ -107,3 +107,26 @@ def test_on_the_real_emulator(cli: Callable) -> None:
     ran = cli("check", "--impl", "flash2", "--seq", "33x65", "--head-dim", "40", "--dtype", "fp16", "--causal")
     assert ran.code == 0, ran.err
     assert "1/1" in ran.out
+
+
+def test_a_check_that_could_run_nothing_is_no_success(cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    backend = emulator()
+    fakes(backend)
+    ran = cli("check", "--impl", "flash2-atomic", "--seq", "64", "--head-dim", "64")
+    assert (ran.code, ran.out, backend.ran) == (2, "", [])
+    assert "Nothing could be checked. flash2-atomic has no kernels for fwd" in ran.err
+
+
+def test_all_takes_what_each_kernel_was_made_for(cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    backend = emulator()
+    fakes(backend)
+    ran = cli("check", "--all", "--dtype", "fp16", "--head-dim", "64")
+    assert ran.code == 0
+    directions = {(case.impl, case.direction) for case in backend.ran}
+    assert {("standard", "bwd"), ("flash2", "fwd+bwd"), ("flash2-atomic", "bwd"), ("flash1", "fwd")} <= directions
+    assert ("flash1", "bwd") not in directions and ("flash2-atomic", "fwd") not in directions
+    fused = {word for case in backend.ran for word in case.features.named} | {
+        "window" for case in backend.ran if case.shape.windowed
+    }
+    # Scores of standard normal inputs reach about 4, so that a softcap of 2 shows in any type.
+    assert fused == {"softcap 2", "bias", "alibi", "sinks", "dropout 0.1", "window"}

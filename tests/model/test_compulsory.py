@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fa_bench.cases import AttentionShape, Case
+from fa_bench.cases import AttentionShape, Case, Features
 from fa_bench.model.compulsory import compulsory_read_bytes, compulsory_write_bytes
 
 
@@ -41,6 +41,19 @@ def test_a_backward_pass_reads_do_and_o_and_writes_three_gradients() -> None:
     assert (compulsory_read_bytes(both), compulsory_write_bytes(both)) == (2 * 768 + 2 * 640, 2 * 768 + 2 * 640)
 
 
+def test_keys_that_no_query_sees_are_left_out_and_a_bias_is_read() -> None:
+    # 1 query, 16,384 keys, a window of 128 to the left: 129 keys are seen. D = 128, fp16, 8 heads: Q has 2,048 bytes,
+    # K and V of 129 keys 2 * 8 * 129 * 256 = 528,384.
+    decode = Case("flash2", AttentionShape(1, 8, 8, 1, 16384, 128, window_left=128, window_right=0))
+    assert compulsory_read_bytes(decode) == 2_048 + 528_384
+    # 64 queries of 128 keys, 16 to the left: the first query sees from key 64 - 16 = 48 on, so 80 keys.
+    # 2 batches, 1 head, D = 8: (64 + 2 * 80) * 8 * 2 bytes each; a bias of 64 x 128, read once, is not windowed.
+    chunk = AttentionShape(2, 1, 1, 64, 128, 8, causal=True, window_left=16)
+    assert compulsory_read_bytes(Case("flash2", chunk)) == 2 * (64 + 2 * 80) * 16
+    biased = Case("flash2", AttentionShape(2, 1, 1, 64, 128, 8), features=Features(bias=True))
+    assert compulsory_read_bytes(biased) == 2 * (64 + 2 * 128) * 16 + 64 * 128 * 2
+
+
 def test_neither_mask_nor_layout_changes_them() -> None:
     plain = Case("flash2", AttentionShape(1, 1, 1, 64, 64, 64))
     masked = Case("flash2", AttentionShape(1, 1, 1, 64, 64, 64, causal=True), layout="bshd")
@@ -48,7 +61,8 @@ def test_neither_mask_nor_layout_changes_them() -> None:
 
 
 def test_of_a_packed_batch_there_is_no_padding() -> None:
-    # 5 + 0 queries in 2 heads, 7 + 3 keys in one; D 8, V 16, fp16: Q 2·5·8, K and V 10·(8 + 16), O 2·5·16 elements.
+    # 5 + 0 queries in 2 heads, 7 keys and 3 that nobody asks for in one; D 8, V 16, fp16: Q 2·5·8, K and V 7·(8 + 16),
+    # O 2·5·16 elements.
     case = Case("flash2", AttentionShape.packed([(5, 7), (0, 3)], 2, 1, 8, head_dim_v=16))
-    assert compulsory_read_bytes(case) == (80 + 240) * 2
+    assert compulsory_read_bytes(case) == (80 + 168) * 2
     assert compulsory_write_bytes(case) == 160 * 2

@@ -200,3 +200,11 @@ def test_neither_predicted_nor_counted_says_so(record: Callable) -> None:
     assert totals_tables([mine]) == ()
     failed = case_traffic(record(impl="mine", status="oom", status_reason="Too large."), [])
     assert case_table(failed).note == "oom: Too large."
+
+
+def test_standards_ratio_is_to_the_same_pass(record: Callable) -> None:
+    # The i-th row moves i KiB: forward standard 1 and flash2 2, 0.5 times; backward 3 and 4, 0.75 times.
+    rows = totals(
+        [record(impl="standard"), record(), record(impl="standard", direction="bwd"), record(direction="bwd")]
+    )
+    assert [cells[5] for cells in rows] == ["1.00×", "0.500×", "1.00×", "0.750×"]
