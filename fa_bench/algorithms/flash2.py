@@ -29,8 +29,11 @@ from fa_bench.algorithms.tensors import ELEMENT_DEFINES, padded_head_dim, qkvo, 
 from fa_bench.algorithms.tiles import (
     WARP_SIZE,
     StreamPlan,
+    covering_power,
+    default_stages,
     flash_registers,
     grid_refusal,
+    preferred_tile,
     refusal,
     resolve_warps,
     resolved_tile,
@@ -63,8 +66,7 @@ class Flash2:
     _backward = Backward(atomic=False)
 
     def auto_tile(self, case: Case, gpu: Gpu) -> Tile:
-        """The first tile of a list, best first, that fits; or one of at least half its area that keeps eight warps
-        on an SM.
+        """The `preferred_tile` of a list.
 
         Tall tiles re-read K and V less often, and use each fragment of them for several rows. Two CTAs of four warps
         per SM let one compute while the other waits. What the list's tiles cost in instructions, wavefronts of shared
@@ -73,14 +75,7 @@ class Flash2:
         if case.backward:
             return self._backward.auto_tile(case, gpu)
         smem = {tile: self.smem_bytes(replace(case, tile=tile)) for tile in self._candidates(case)}
-        fitting = [tile for tile, needed in smem.items() if needed <= gpu.smem_per_block_bytes]
-        first = fitting[0]  # 16x16 needs 48 KiB at most, which every GPU has
-        for tile in fitting:
-            # The driver keeps 1 KiB of shared memory per CTA.
-            warps = gpu.smem_per_sm_bytes // (smem[tile] + 1024) * tile.num_warps
-            if warps >= 8 and 2 * tile.block_m * tile.block_n >= first.block_m * first.block_n:
-                return tile
-        return first
+        return preferred_tile(smem, gpu)
 
     def _candidates(self, case: Case) -> Iterator[Tile]:
         if fused(case):
@@ -92,12 +87,9 @@ class Flash2:
         wide, narrow = (self.resolve(case, Tile(*size)).num_warps for size in sizes[:2])
         if case.dtype != "fp32" and narrow < wide:
             sizes = sizes[1:]
-        rows = max(16, 1 << (case.shape.seq_q - 1).bit_length())
-        # A second buffer pays where it costs neither a CTA per SM nor registers that the accumulators need.
-        stages = 2 if case.dtype != "fp32" and padded_head_dim(case.shape.head_dim) <= 64 else 1
         for block_m, block_n in sizes:
-            if block_m <= rows:
-                yield self.resolve(case, Tile(block_m, block_n, stages))
+            if block_m <= covering_power(case.shape.seq_q):
+                yield self.resolve(case, Tile(block_m, block_n, default_stages(case)))
 
     def resolve(self, case: Case, tile: Tile) -> Tile:
         """``tile`` with ``num_warps``: four if each warp then has whole mma rows that fit its registers."""
@@ -223,7 +215,7 @@ class Flash2:
             return self._fused.work(case)
         plan = StreamPlan(case, resolved_tile(case))
         tile, fp32 = plan.tile, case.dtype == "fp32"
-        kv_blocks = plan.kv_blocks()
+        _, kv_blocks = plan.kv_blocks()
         tiles = int(kv_blocks.sum()) * case.shape.slices
         flops = 4 * tiles * tile.block_m * tile.block_n * plan.dim
         factors = 8 * tiles if fp32 else 4 * int((kv_blocks > 0).sum()) * case.shape.slices
@@ -240,7 +232,7 @@ class Flash2:
         plan = StreamPlan(case, resolved_tile(case))
         shape, tile = case.shape, plan.tile
         q, k, *_ = qkvo(case)
-        sizes, tiles = np.unique(plan.kv_rows(), return_counts=True)
+        sizes, tiles = np.unique(plan.kv_range()[1], return_counts=True)
         terms = [f"{n}·σ({rows})" for rows, n in zip(sizes.tolist(), tiles.tolist(), strict=True)]
         streamed = f"Σ_slices {' + '.join(terms if len(terms) <= 4 else [*terms[:2], '…', terms[-1]])}"
         derivations = {
@@ -290,7 +282,7 @@ def _sectors(case: Case) -> dict[tuple[str, Op], int]:
     plan = StreamPlan(case, resolved_tile(case))
     q, k, v, o = qkvo(case)
     lse = row_vector("LSE", case, "output")
-    group, kv_rows = case.shape.group, plan.kv_rows()
+    group, (_, kv_rows) = case.shape.group, plan.kv_range()
     return {
         ("Q", "read"): tensor_sectors(q, plan.copy),
         ("K", "read"): tensor_sectors(k, plan.copy, kv_rows) * group,

@@ -21,14 +21,22 @@ from fa_bench.algorithms.tensors import (
     ELEMENT_DEFINES,
     attention_tensor,
     dropout_arguments,
-    padded_head_dim,
     qkvo,
     row_vector,
     stride_arguments,
     window_arguments,
     window_defines,
 )
-from fa_bench.algorithms.tiles import WARP_SIZE, refusal, resolved_tile, row_sizes, row_unit
+from fa_bench.algorithms.tiles import (
+    WARP_SIZE,
+    covering_power,
+    default_stages,
+    preferred_tile,
+    refusal,
+    resolved_tile,
+    row_sizes,
+    row_unit,
+)
 from fa_bench.cases import Case, Tile
 from fa_bench.errors import UsageError
 from fa_bench.model.gpu import Gpu
@@ -89,8 +97,7 @@ class Backward:
     # --- tiles --------------------------------------------------------------------------------------------------
 
     def auto_tile(self, case: Case, gpu: Gpu) -> Tile:
-        """The first tile of a list, best first, that fits; or one of at least half its area that keeps eight warps
-        on an SM.
+        """The `preferred_tile` of a list.
 
         Four warps of 16 rows are what registers hold: dK and dV alone take head_dim of them per thread. 64 rows on the
         other side balance the two kernels, and are enough for L2: a step of four products reads 64 rows of Q and dO in
@@ -98,25 +105,17 @@ class Backward:
         of the 47 that its L2 has for each (5120 bytes per clock, NVIDIA's A100 white paper). Two CTAs of four warps per
         SM let one compute while the other waits.
         """
-        tiles = list(self._candidates(case))
         # 16x16 needs 66 KiB at most: only GPUs before Ampere, which are refused, have less.
-        fitting = [t for t in tiles if self._plan(case, t).smem_bytes <= gpu.smem_per_block_bytes] or tiles[-1:]
-        first = fitting[0]
-        for tile in fitting:
-            # The driver keeps 1 KiB of shared memory per CTA.
-            warps = gpu.smem_per_sm_bytes // (self._plan(case, tile).smem_bytes + 1024) * tile.num_warps
-            if warps >= 8 and 2 * tile.block_m * tile.block_n >= first.block_m * first.block_n:
-                return tile
-        return first
+        smem = {tile: self._plan(case, tile).smem_bytes for tile in self._candidates(case)}
+        return preferred_tile(smem, gpu)
 
     def _candidates(self, case: Case) -> Iterator[Tile]:
         sizes = [(64, 64), (32, 64), (32, 32), (16, 64), (16, 32), (32, 16), (16, 16)]
-        rows = max(16, 1 << (case.shape.seq_q - 1).bit_length())
-        # A second buffer pays where it costs neither a CTA per SM nor registers that the accumulators need.
-        stages = 2 if case.dtype != "fp32" and padded_head_dim(case.shape.head_dim) <= 64 else 1
         for block_m, block_n in sizes:
-            tile = Tile(block_m, block_n, stages)
-            if (block_m <= rows or block_m <= self._rows_unit(case)) and self._stageable(case, tile):
+            tile = Tile(block_m, block_n, default_stages(case))
+            if (block_m <= covering_power(case.shape.seq_q) or block_m <= self._rows_unit(case)) and self._stageable(
+                case, tile
+            ):
                 yield self.resolve(case, tile)
 
     def resolve(self, case: Case, tile: Tile) -> Tile:

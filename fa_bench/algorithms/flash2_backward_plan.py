@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from fa_bench.algorithms.tiles import WARP_SIZE, Access, WindowPlan, row_unit
+from fa_bench.algorithms.tiles import WARP_SIZE, Access, StreamPlan, row_unit
 
 #: Warps of the kernels that go over rows once, and rows of each.
 ROW_WARPS: Final = 4
@@ -24,7 +24,7 @@ _ATOMIC_STRIP_BUDGET: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
-class BackwardPlan(WindowPlan):
+class BackwardPlan(StreamPlan):
     """The numbers of the backward kernels that follow from a case's tile.
 
     The kernel that owns K/V tiles is called owner here, the one that owns Q tiles is the dQ kernel.

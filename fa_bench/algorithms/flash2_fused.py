@@ -32,8 +32,9 @@ from fa_bench.algorithms.tiles import (
     CHUNK_BYTES,
     WARP_SIZE,
     Access,
-    WindowPlan,
+    StreamPlan,
     copy_access,
+    covering_power,
     grid_refusal,
     refusal,
     resolve_warps,
@@ -61,7 +62,7 @@ def fused(case: Case) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan(WindowPlan):
+class _Plan(StreamPlan):
     @property
     def dim_v(self) -> int:
         """head_dim_v of the tile in shared memory."""
@@ -103,9 +104,8 @@ class Fused:
 
     def candidates(self, case: Case) -> Iterator[Tile]:
         """Tiles, best first: as tall as registers allow beside what is done to scores."""
-        rows = max(16, 1 << (case.shape.seq_q - 1).bit_length())
         for block_m, block_n in ((128, 64), (64, 64), (64, 32), (32, 64), (32, 32), (16, 64), (16, 32), (16, 16)):
-            if block_m <= rows:
+            if block_m <= covering_power(case.shape.seq_q):
                 yield self.resolve(case, Tile(block_m, block_n, 1))
 
     def resolve(self, case: Case, tile: Tile) -> Tile:
@@ -131,7 +131,8 @@ class Fused:
         """Buffers and the one launch of ``case``."""
         shape, features, tile = case.shape, case.features, resolved_tile(case)
         plan = _Plan(case, tile)
-        buffers, extra = _buffers(case)[:5], _buffers(case)[5:]
+        everything = _buffers(case)
+        buffers, extra = everything[:5], everything[5:]
         defines = {
             ELEMENT_DEFINES[case.dtype]: 1,
             "BLOCK_M": tile.block_m,
@@ -173,7 +174,7 @@ class Fused:
             ),
             ctas_per_slice=plan.q_blocks,
         )
-        return Program((*buffers, *extra), (launch,))
+        return Program(everything, (launch,))
 
     def traffic(self, case: Case) -> tuple[TensorBytes, ...]:
         """Exact global traffic in bytes.

@@ -23,7 +23,7 @@ import numpy as np
 from fa_bench.algorithms.base import SECTOR_BYTES, KernelSpec, Launch, Program, TensorBytes, Work
 from fa_bench.algorithms.slices import row_vector_sectors, tensor_sectors
 from fa_bench.algorithms.tensors import padded_head_dim, qkvo, row_vector
-from fa_bench.algorithms.tiles import WARP_SIZE, Access, StreamPlan
+from fa_bench.algorithms.tiles import WARP_SIZE, Access, StreamPlan, covering_power
 from fa_bench.cases import Case, Tile
 from fa_bench.model.gpu import Gpu
 
@@ -144,7 +144,7 @@ def library_model(case: Case, gpu: Gpu) -> LibraryModel | None:
     plan = StreamPlan(case, Tile(tile.block_m, tile.block_n))
     q, k, v, o = qkvo(case)
     lse = row_vector("LSE", case, "output")
-    kv_rows, group = plan.kv_rows(), shape.group
+    (_, kv_rows), group = plan.kv_range(), shape.group
     sectors = {
         ("Q", "read"): tensor_sectors(q, tile.access),
         ("K", "read"): tensor_sectors(k, tile.access, kv_rows) * group // tile.sharing,
@@ -152,7 +152,7 @@ def library_model(case: Case, gpu: Gpu) -> LibraryModel | None:
         ("O", "write"): tensor_sectors(o, tile.access),
         ("LSE", "write"): row_vector_sectors(lse, _LSE_ROWS),
     }
-    visits = plan.kv_blocks()
+    _, visits = plan.kv_blocks()
     tiles = int(visits.sum()) * shape.slices
     rescaled = int(np.maximum(visits - tile.first_apart, 0).sum()) * shape.slices
     flops = 4 * tiles * tile.block_m * tile.block_n * tile.dim
@@ -231,7 +231,7 @@ def _triton(case: Case) -> LibraryTile | None:
     if case.shape.head_dim * case.itemsize % SECTOR_BYTES:
         return None
     head_dim = case.shape.head_dim
-    tile, dim = triton_tile(head_dim), max(16, 1 << (head_dim - 1).bit_length())
+    tile, dim = triton_tile(head_dim), covering_power(head_dim)
     threads = tile.num_warps * WARP_SIZE
     return LibraryTile("flash_forward", tile.block_m, tile.block_n, threads, dim, buffers=2, first_apart=False)
 

@@ -27,6 +27,7 @@ from fa_bench.algorithms.tensors import ELEMENT_DEFINES, padded_head_dim, qkvo, 
 from fa_bench.algorithms.tiles import (
     REGISTER_BUDGET,
     WARP_SIZE,
+    covering_power,
     grid_refusal,
     refusal,
     resolve_warps,
@@ -76,7 +77,7 @@ class Standard:
 
     def _candidates(self, case: Case) -> Iterator[Tile]:
         shape = case.shape
-        rows, keys = (max(16, 1 << (size - 1).bit_length()) for size in (shape.seq_q, shape.seq_kv))
+        rows, keys = map(covering_power, (shape.seq_q, shape.seq_kv))
         for block_m, block_n in ((128, 128), (128, 64), (64, 64), (64, 32), (32, 32), (16, 32), (16, 16)):
             for stages in (2, 1):
                 if block_m <= rows and block_n <= keys:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -73,6 +73,37 @@ def row_unit(case: Case) -> int:
     return 4 if case.dtype == "fp32" else 16
 
 
+def covering_power(size: int) -> int:
+    """The smallest power of two, at least 16, that is not below ``size``: a larger tile would be half empty."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+def default_stages(case: Case) -> int:
+    """Depth of the K/V buffering: a second buffer where it costs neither a CTA per SM nor registers of accumulators."""
+    return 2 if case.dtype != "fp32" and padded_head_dim(case.shape.head_dim) <= 64 else 1
+
+
+def preferred_tile(smem_bytes: Mapping[Tile, int], gpu: Gpu) -> Tile:
+    """The first of some tiles, best first, that fits; or one of at least half its area that keeps eight warps on an SM.
+
+    The last one where none fits.
+
+    Parameters
+    ----------
+    smem_bytes : mapping of Tile to int
+        Shared memory of one CTA in bytes.
+    """
+    tiles = list(smem_bytes)
+    fitting = [tile for tile in tiles if smem_bytes[tile] <= gpu.smem_per_block_bytes] or tiles[-1:]
+    first = fitting[0]
+    for tile in fitting:
+        # The driver keeps 1 KiB of shared memory per CTA.
+        warps = gpu.smem_per_sm_bytes // (smem_bytes[tile] + 1024) * tile.num_warps
+        if warps >= 8 and 2 * tile.block_m * tile.block_n >= first.block_m * first.block_n:
+            return tile
+    return first
+
+
 def resolve_warps(case: Case, tile: Tile, registers: Callable[[int], int], budget: int = REGISTER_BUDGET) -> int:
     """Warps for ``tile``: four if each then has whole mma rows that fit its registers, else more, else fewer.
 
@@ -136,23 +167,7 @@ class TilePlan:
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan(TilePlan):
-    """The plan of a kernel that owns a Q tile and streams past it what K/V tiles the Q tile sees."""
-
-    def kv_blocks(self) -> npt.NDArray[np.int64]:
-        """K/V tiles that each Q tile visits: none behind its last row's diagonal."""
-        shape = self.case.shape
-        end = np.minimum((np.arange(self.q_blocks, dtype=np.int64) + 1) * self.tile.block_m, shape.seq_q)
-        visible = np.clip(end + shape.diagonal, 0, shape.seq_kv) if shape.causal else np.full_like(end, shape.seq_kv)
-        return -(-visible // self.tile.block_n)
-
-    def kv_rows(self) -> npt.NDArray[np.int64]:
-        """Rows of K (and of V) that each Q tile reads: whole tiles, cut at the end of the tensor."""
-        return np.minimum(self.kv_blocks() * self.tile.block_n, self.case.shape.seq_kv)
-
-
-@dataclass(frozen=True, slots=True)
-class WindowPlan(TilePlan):
-    """The plan of a kernel that streams past a Q tile the K/V tiles that its window reaches."""
+    """The plan of a kernel that owns a Q tile and streams past it what K/V tiles its mask and window reach."""
 
     def q_rows(self) -> npt.NDArray[np.int64]:
         """Rows of each Q tile."""
