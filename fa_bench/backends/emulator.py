@@ -6,7 +6,7 @@ It gives counts, not times: how long a CPU takes to imitate a GPU says nothing a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -27,7 +27,6 @@ from fa_bench.backends.checking import sanitizer, shadow_bytes, slices_that_ran,
 from fa_bench.backends.hierarchy import CacheRun, best_l2, blocks_per_sm, interval, interval_l2s, steady_prefix
 from fa_bench.backends.programs import (
     POISON,
-    Bytes,
     alignment_classes,
     fitting_arguments,
     put_inputs,
@@ -40,7 +39,7 @@ from fa_bench.compiler import CompiledKernel, compile_kernel
 from fa_bench.errors import DeviceUnavailable, OutOfMemory, Unsupported
 from fa_bench.measure.environment import cpu_name, usable_cpus
 from fa_bench.measure.memory import available_bytes
-from fa_bench.model.flops import PRODUCTS
+from fa_bench.model.flops import multiply_adds
 from fa_bench.model.gpu import Gpu
 
 #: Cases with at most this many multiply-adds run every slice: a second or so on one core.
@@ -147,21 +146,27 @@ class EmulatorBackend:
         tally = _Tally([buffer.name for buffer in program.buffers])
         classes: list[list[int]] | None = None
 
-        def anew(checks: Any = None) -> None:
-            """Memory as it is before the program: inputs, what the setup leaves, and everything else poisoned."""
-            _anew(program, raw, inputs)
+        def prepare(checks: Any = None) -> None:
+            """Put in what the program is given: inputs, and what the setup leaves. Memory arrives poisoned."""
+            put_inputs(program, raw, inputs)
             for launch, kernel in zip(program.setup, prepared, strict=True):
                 self._launch(launch, kernel, memory, classes, _Tally([]), checks)
 
+        def anew(checks: Any = None) -> None:
+            """Memory as it was before the first pass."""
+            for content in raw.values():
+                content.fill(POISON)
+            prepare(checks)
+
         runs: list[CacheRun] = []
         if self._counters == "full":
-            anew()
+            prepare()
             runs = self._cache_runs(case, gpu, program, compiled, memory, anew, tally)
         counted = bool(runs) and runs[-1].prefix is None
         if not counted or self._checks:
             classes = self._slices(case, program)
             checks: Any = sanitizer(self._ptx, program) if self._checks else None
-            anew(checks)
+            (anew if runs else prepare)(checks)
             into = _Tally([]) if counted else tally
             for launch, kernel in zip(program.launches, compiled, strict=True):
                 self._launch(launch, kernel, memory, classes, into, checks)
@@ -215,11 +220,10 @@ class EmulatorBackend:
     def _slices(self, case: Case, program: Program) -> list[list[int]] | None:
         """Alignment classes, of which the first member of each is run; None to run everything."""
         s = case.shape
-        fma = PRODUCTS[case.direction] * s.total_visible_pairs * s.head_dim
         # dK and dV of a K/V head are sums over all query heads that share it.
         by_slice = any(launch.ctas_per_slice for launch in program.launches) and not (case.backward and s.group > 1)
         # Slices of a packed batch differ in length.
-        if self._all_slices or not by_slice or s.seqlens is not None or fma <= ALL_SLICES_FMA:
+        if self._all_slices or not by_slice or s.seqlens is not None or multiply_adds(case) <= ALL_SLICES_FMA:
             return None
         classes = alignment_classes(program, s)
         if len(classes) == s.slices:
@@ -325,10 +329,3 @@ class _Tally:
             fraction = run.prefix / run.slices
         traffic.update(run.traffic())
         return Counts(traffic, fraction, extra, interval(runs) if len(runs) > 1 else {})
-
-
-def _anew(program: Program, raw: Mapping[str, Bytes], inputs: Mapping[str, Any]) -> None:
-    """Memory with inputs, and everything else poisoned."""
-    for content in raw.values():
-        content.fill(POISON)
-    put_inputs(program, raw, inputs)

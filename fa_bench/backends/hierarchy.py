@@ -17,7 +17,7 @@ from fa_bench.backends.base import Level
 from fa_bench.backends.programs import alignment_classes
 from fa_bench.cases import Case
 from fa_bench.compiler import CompiledKernel
-from fa_bench.model.flops import PRODUCTS
+from fa_bench.model.flops import multiply_adds
 from fa_bench.model.gpu import Gpu
 from fa_bench.model.l1 import l1_data_bytes
 from fa_bench.model.occupancy import occupancy
@@ -45,9 +45,8 @@ def steady_prefix(case: Case, program: Program, gpu: Gpu, waves: Sequence[int]) 
         CTAs that run side by side, per launch.
     """
     s = case.shape
-    fma = PRODUCTS[case.direction] * s.total_visible_pairs * s.head_dim
     by_slice = all(launch.ctas_per_slice for launch in program.launches)
-    if fma <= WHOLE_FMA or not by_slice or s.seqlens is not None:
+    if multiply_adds(case) <= WHOLE_FMA or not by_slice or s.seqlens is not None:
         return None
     # Both halves hold whole groups of query heads that share a K/V head, and whole cycles of alignments.
     unit = 2 * math.lcm(s.group, len(alignment_classes(program, s)))

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from fa_bench.cases import AttentionShape, Direction
+from fa_bench.cases import AttentionShape, Case, Direction
 
-#: Matrix products per visible pair: QKᵀ and PV forward; backward recomputes QKᵀ and adds dV, dP, dQ and dK.
-PRODUCTS: Final[dict[Direction, int]] = {"fwd": 2, "bwd": 5, "fwd+bwd": 7}
-
-
-#: Of these, those over the columns of Q and K, and those over the columns of V.
+#: Matrix products per visible pair, over the columns of Q and K and over those of V: QKᵀ and PV forward; backward
+#: recomputes QKᵀ and adds dV, dP, dQ and dK.
 _COLUMNS: Final[dict[Direction, tuple[int, int]]] = {"fwd": (1, 1), "bwd": (3, 2), "fwd+bwd": (4, 3)}
 
 
@@ -48,6 +45,11 @@ def nominal(shape: AttentionShape, direction: Direction = "fwd") -> int:
     """
     qk, pv = _COLUMNS[direction]
     return (qk * shape.head_dim + pv * shape.dim_v) * shape.twice_nominal_pairs
+
+
+def multiply_adds(case: Case) -> int:
+    """Multiply-adds of all visible pairs, as a measure of work: every product over head_dim columns."""
+    return sum(_COLUMNS[case.direction]) * case.shape.total_visible_pairs * case.shape.head_dim
 
 
 def tflops(flops: int, time_ms: float) -> float:
