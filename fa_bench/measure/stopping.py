@@ -58,6 +58,11 @@ class StoppingRule:
         other._begin()
         return other
 
+    @property
+    def times_ms(self) -> Sequence[float]:
+        """The samples, in the order they were taken."""
+        return self._times
+
     def add(self, time_ms: float) -> None:
         """Take one sample."""
         self._times.append(time_ms)

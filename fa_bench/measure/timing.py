@@ -47,18 +47,6 @@ class Timings:
 
 
 @dataclass(slots=True)
-class _Taken:
-    """Times in their order, and whether they would be enough."""
-
-    rule: StoppingRule
-    times_ms: list[float] = field(default_factory=list)
-
-    def add(self, time_ms: float) -> None:
-        self.times_ms.append(time_ms)
-        self.rule.add(time_ms)
-
-
-@dataclass(slots=True)
 class Contender:
     """One of several cases that are timed in turns.
 
@@ -72,12 +60,12 @@ class Contender:
 
     sample: Callable[[], float]
     rule: StoppingRule
-    _all: _Taken = field(init=False)
-    _clean: _Taken = field(init=False)
+    _all: StoppingRule = field(init=False)
+    _clean: StoppingRule = field(init=False)
     _elapsed_ms: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        self._all, self._clean = _Taken(self.rule.fresh()), _Taken(self.rule.fresh())
+        self._all, self._clean = self.rule.fresh(), self.rule.fresh()
 
     def take(self, throttled: Callable[[], bool], clock: Clock) -> None:
         """Take one turn. Its wall-clock time counts towards the time limit of this contender alone."""
@@ -92,13 +80,13 @@ class Contender:
         """Whether the clocks are held down as a rule, and not now and then."""
         return 2 * len(self._clean.times_ms) < len(self._all.times_ms)
 
-    def _kept(self) -> _Taken:
+    def _kept(self) -> StoppingRule:
         """What will be reported. Of a GPU that is mostly throttled the few other samples are a burst at its start."""
         return self._all if self._throttled() else self._clean
 
     def finished(self) -> bool:
         """Whether what is kept is enough, or the time over."""
-        return self._kept().rule.finished(self._elapsed_ms)
+        return self._kept().finished(self._elapsed_ms)
 
     def timings(self) -> Timings:
         """What was sampled, without what was taken while throttled unless that is most of it."""
