@@ -16,7 +16,7 @@ from fa_bench.model import bounds, gpus
 from fa_bench.records import Record, Source, TensorTraffic
 from fa_bench.report.caches import passages
 from fa_bench.report.levels import hardware_document
-from fa_bench.report.names import record_name
+from fa_bench.report.names import record_name, with_direction
 from fa_bench.report.tables import UNKNOWN, Column, Table
 from fa_bench.units import format_bytes, format_count, format_ms, format_ratio
 
@@ -174,8 +174,7 @@ def totals_tables(cases: Sequence[CaseTraffic]) -> tuple[Table, ...]:
 
 def _compared_by(record: Record) -> str:
     """What cases of one table share: all but the implementation and its tile."""
-    shape = record_name(record).shape()
-    return shape if record.direction == "fwd" else f"{shape} {record.direction}"
+    return with_direction(record_name(record).shape(), record.direction)
 
 
 def _counted_totals(shape: str, cases: Sequence[CaseTraffic], standard_bytes: int | None) -> Table:

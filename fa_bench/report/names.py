@@ -49,7 +49,7 @@ def case_name(case: Case) -> Name:
     """Name of a case."""
     shape, tile = case.shape, case.tile
     return _name(
-        _with_direction(case.impl, case.direction),
+        with_direction(case.impl, case.direction),
         None if tile is None else (tile.block_m, tile.block_n, tile.stages),
         (shape.seq_q, shape.seq_kv),
         (shape.heads_q, shape.heads_kv),
@@ -65,7 +65,7 @@ def record_name(record: Record) -> Name:
     if record.block_m is not None and record.block_n is not None and record.stages is not None:
         tile = (record.block_m, record.block_n, record.stages)
     return _name(
-        _with_direction(record.impl, record.direction),
+        with_direction(record.impl, record.direction),
         tile,
         (record.seq_q, record.seq_kv),
         (record.heads_q, record.heads_kv),
@@ -83,8 +83,9 @@ def _batch(batch: int, seqlens: str | None) -> str:
     return f"B={batch} ({' '.join([*first, *(['...'] if batch > len(first) else [])])})"
 
 
-def _with_direction(impl: str, direction: str) -> str:
-    return impl if direction == "fwd" else f"{impl} {direction}"
+def with_direction(text: str, direction: str) -> str:
+    """``text``, with the pass that a case is where that is not the forward one."""
+    return text if direction == "fwd" else f"{text} {direction}"
 
 
 def _asked(record: Record) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from fa_bench.cases import Case
 from fa_bench.records import FAILED_STATUSES, Record
-from fa_bench.report.names import FACTS, Name, case_name, record_name, varying
+from fa_bench.report.names import FACTS, Name, case_name, record_name, varying, with_direction
 from fa_bench.report.tables import UNKNOWN, Column, Table
 from fa_bench.units import format_bytes, format_error, format_ms, format_ratio
 
@@ -157,8 +157,7 @@ def _beside_standard(
         if figure is None:
             continue
         impls[record.impl] = None
-        shape = name.shape(facts) if record.direction == "fwd" else f"{name.shape(facts)} {record.direction}"
-        row = best.setdefault(shape, {})
+        row = best.setdefault(with_direction(name.shape(facts), record.direction), {})
         row[record.impl] = min(figure, row.get(record.impl, figure))
     return Table(
         title,
