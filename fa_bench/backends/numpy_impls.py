@@ -85,8 +85,8 @@ def flash(
     tau = np.float32(1 / math.sqrt(d))
     Q, K, V = (_by_kv_head(x, shape) for x in (q, k, v))
     b_r, b_c = block_sizes(shape, tile)  # 1: block sizes
-    O = np.zeros_like(Q)  # 2: O = 0, l = 0, m = -inf  # noqa: E741
-    l = np.zeros(Q.shape[:-1], np.float32)  # noqa: E741
+    O = np.zeros_like(Q)  # 2: O = 0, l = 0, m = -inf  # noqa: E741 - the papers' name
+    l = np.zeros(Q.shape[:-1], np.float32)  # noqa: E741 - likewise
     m = np.full(Q.shape[:-1], -np.inf, np.float32)
     for j in range(0, n_kv, b_c):  # 3, 5: for each block of K and V
         K_j, V_j = K[..., j : j + b_c, :], V[..., j : j + b_c, :]  # 6: load K_j, V_j

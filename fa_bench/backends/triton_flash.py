@@ -52,7 +52,7 @@ def flash_forward(
     Q,  # [batch, heads_q, seq_q, HEAD_DIM], rows contiguous; likewise O
     K,  # [batch, heads_kv, seq_kv, HEAD_DIM]; likewise V
     V,
-    O,  # noqa: E741
+    O,  # noqa: E741 - the papers' name
     LSE,  # [batch, heads_q, seq_q], float32
     q_batch, q_head, q_row,  # strides in elements
     k_batch, k_head, k_row,

@@ -315,7 +315,7 @@ class FakeCupy:
         self.log.append("release")
         self.held_at_release = self.used()
 
-    def RawModule(self, *, path: str) -> Any:  # noqa: N802
+    def RawModule(self, *, path: str) -> Any:  # noqa: N802 - CuPy's name
         assert self.current == ["device 1", self.stream], "a module is loaded into the current device's context"
         self.loaded[Path(path).name] = Path(path).read_bytes().decode()
         return SimpleNamespace(get_function=lambda entry: Function(self, entry))
