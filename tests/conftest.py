@@ -1,14 +1,20 @@
-"""For the tests of all rooms that ask hardware counters: a PATH with nothing but a stand-in for ncu on it."""
+"""For the tests of all rooms: a PATH with nothing but a stand-in for ncu on it, and kernels with a mistake in them."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from fa_bench.backends.emulator import Compile
+from fa_bench.compiler import compile_kernel, kernels_dir
 
 FAKE = Path(__file__).with_name("fake_ncu.py")
 
@@ -44,3 +50,19 @@ def fake_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNcu:
     if os.name != "posix":
         pytest.skip("The stand-in for ncu is a shell script.")
     return FakeNcu(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def mutant(tmp_path: Path) -> Callable[..., Compile]:
+    """``mutant(source, (old, new), ...)``: a compiler of the kernels with ``new`` for each ``old`` in ``source``."""
+
+    def compiler(source: str, *changes: tuple[str, str]) -> Compile:
+        root = shutil.copytree(kernels_dir(), tmp_path / "kernels")
+        text = (root / source).read_text(encoding="utf-8")
+        for old, new in changes:
+            assert text.count(old) == 1
+            text = text.replace(old, new)
+        (root / source).write_text(text, encoding="utf-8")
+        return partial(compile_kernel, folder=root)
+
+    return compiler

@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import re
-import shutil
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,7 @@ import pytest
 
 from fa_bench import ladder, nvrtc, reference
 from fa_bench.algorithms.ladder import RUNGS, Rung, ladder_case
+from fa_bench.backends.emulator import Compile
 from fa_bench.compiler import compile_kernel, kernels_dir, nvrtc_available
 from fa_bench.errors import KernelFault, UsageError
 from fa_bench.ladder import Counted, Step
@@ -200,14 +199,9 @@ def test_maxima_that_rise_far_at_every_tile(name: str, monkeypatch: pytest.Monke
     ],
 )
 def test_a_fault_is_noticed(
-    name: str, old: str, new: str, noticed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, old: str, new: str, noticed: str, mutant: Callable[..., Compile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = shutil.copytree(kernels_dir(), tmp_path / "kernels")
-    path = root / BY_NAME[name].source
-    text = path.read_text(encoding="utf-8")
-    assert text.count(old) == 1
-    path.write_text(text.replace(old, new), encoding="utf-8")
-    monkeypatch.setattr(ladder, "compile_kernel", partial(compile_kernel, folder=root))
+    monkeypatch.setattr(ladder, "compile_kernel", mutant(BY_NAME[name].source, (old, new)))
     if noticed == "fault":
         with pytest.raises(KernelFault):
             count(name, 64, 200, checks=True)

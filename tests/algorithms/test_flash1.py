@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,8 @@ from fa_bench import algorithms, reference
 from fa_bench.algorithms.flash1 import Flash1
 from fa_bench.backends import why_not
 from fa_bench.backends.base import RunResult
-from fa_bench.backends.emulator import EmulatorBackend
+from fa_bench.backends.emulator import Compile, EmulatorBackend
 from fa_bench.cases import AttentionShape, Case, DType, Layout, Tile
-from fa_bench.compiler import compile_kernel, kernels_dir
 from fa_bench.errors import UsageError
 from fa_bench.model import gpus
 
@@ -228,14 +226,10 @@ def test_a_masked_key_never_wins_against_very_low_scores(monkeypatch: pytest.Mon
 
 
 @executed
-def test_the_equality_fails_for_a_kernel_that_writes_once_more(tmp_path: Path) -> None:
-    folder = shutil.copytree(kernels_dir(), tmp_path / "kernels")
-    path = folder / "flash1" / "flash1_fwd.cu"
-    text = path.read_text()
-    assert text.count("if (!last) {") == 1 and text.count("} else {  // 16") == 1
-    path.write_text(text.replace("if (!last) {", "{").replace("} else {  // 16", "} if (last) {  // 16"))
+def test_the_equality_fails_for_a_kernel_that_writes_once_more(mutant: Callable[..., Compile]) -> None:
+    both = ("if (!last) {", "{"), ("} else {  // 16", "} if (last) {  // 16")
     case = case_of(AttentionShape(1, 1, 1, 32, 64, 32), Tile(32, 32))
-    result = run(case, compiler=lambda spec, sm: compile_kernel(spec, sm, folder=folder))
+    result = run(case, compiler=mutant("flash1/flash1_fwd.cu", *both))
     assert result.verification is not None and result.verification.passed
     difference = Counter(emulated(result))
     difference.subtract(model(case))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,10 @@ from fa_bench import ptx
 from fa_bench.algorithms.flash2 import Flash2, Flash2Atomic
 from fa_bench.backends import why_not
 from fa_bench.backends.base import RunResult
-from fa_bench.backends.emulator import EmulatorBackend
+from fa_bench.backends.emulator import Compile, EmulatorBackend
 from fa_bench.backends.programs import fitting_arguments, put_inputs, tensor_view
 from fa_bench.cases import AttentionShape, Case, Direction, DType, Features, Layout, Tile
-from fa_bench.compiler import compile_kernel, kernels_dir
+from fa_bench.compiler import compile_kernel
 from fa_bench.model import gpus
 from fa_bench.reference_backward import GRADIENTS
 from fa_bench.scoring import Scoring
@@ -191,14 +190,6 @@ DKDV, ONE, DQ = "flash2/flash2_bwd_dkdv.cu", "flash2/flash2_bwd_atomic.cu", "fla
 SHARED = "common/transposed.cuh"
 
 
-def mutated(folder: Path, source: str, old: str, new: str, case: Case) -> RunResult:
-    root = shutil.copytree(kernels_dir(), folder / "kernels")
-    text = (root / source).read_text(encoding="utf-8")
-    assert text.count(old) == 1
-    (root / source).write_text(text.replace(old, new), encoding="utf-8")
-    return run(case, compiler=lambda spec, sm: compile_kernel(spec, sm, folder=root))
-
-
 @pytest.mark.parametrize(
     ("algorithm", "source", "old", "new"),
     [
@@ -209,12 +200,12 @@ def mutated(folder: Path, source: str, old: str, new: str, case: Case) -> RunRes
     ids=["dkdv", "dq", "atomic"],
 )
 def test_tiles_that_are_not_skipped_are_counted(
-    algorithm: Flash2, source: str, old: str, new: str, tmp_path: Path
+    algorithm: Flash2, source: str, old: str, new: str, mutant: Callable[..., Compile]
 ) -> None:
     # Tiles of 32, 4 by 4: of 10 that a right window of 0 leaves 7 are visited, so 3 x 32 rows of 128 bytes too many in
     # each of two slices; with atomics as many of 256 of dQ_acc.
     case = case_of(algorithm, WINDOW, DROPOUT, Tile(32, 32))
-    result = mutated(tmp_path, source, old, new, case)
+    result = run(case, compiler=mutant(source, (old, new)))
     assert result.verification is not None and result.verification.passed
     difference = Counter(emulated(result))
     difference.subtract(model(algorithm, case))
@@ -242,8 +233,8 @@ def test_tiles_that_are_not_skipped_are_counted(
         (FLASH2, DQ, "fmaf(dp[m][n][i], keep_scale, minus_delta[m][i / 2])", "dp[m][n][i] + minus_delta[m][i / 2]"),
     ],
 )
-def test_mistakes_are_seen(algorithm: Flash2, source: str, old: str, new: str, tmp_path: Path) -> None:
+def test_mistakes_are_seen(algorithm: Flash2, source: str, old: str, new: str, mutant: Callable[..., Compile]) -> None:
     case = case_of(algorithm, WINDOW, DROPOUT, Tile(32, 32))
-    result = mutated(tmp_path, source, old, new, case)
+    result = run(case, compiler=mutant(source, (old, new)))
     assert result.verification is not None and not result.verification.passed
     assert emulated(result) == model(algorithm, case)

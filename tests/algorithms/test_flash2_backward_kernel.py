@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,14 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fa_bench import ptx, reference
-from fa_bench.algorithms.base import KernelSpec, Scalar
+from fa_bench.algorithms.base import Scalar
 from fa_bench.algorithms.flash2 import Flash2, Flash2Atomic
 from fa_bench.backends import why_not
 from fa_bench.backends.base import RunResult
-from fa_bench.backends.emulator import EmulatorBackend
+from fa_bench.backends.emulator import Compile, EmulatorBackend
 from fa_bench.backends.programs import arguments
 from fa_bench.cases import AttentionShape, Case, Direction, DType, Layout, Tile
-from fa_bench.compiler import CompiledKernel, compile_kernel, kernels_dir
+from fa_bench.compiler import compile_kernel
 from fa_bench.model import gpus
 
 A100 = gpus.get("a100-sxm-80")
@@ -33,8 +31,6 @@ FLASH2, ATOMIC = Flash2(), Flash2Atomic()
 DKDV = "flash2_bwd_dkdv"
 
 pytestmark = pytest.mark.skipif(why_not("emulator") is not None, reason=str(why_not("emulator")))
-
-Compile = Callable[[KernelSpec, str], CompiledKernel]
 
 
 def case_of(
@@ -214,20 +210,10 @@ def test_default_tiles_spill_nothing(algorithm: Flash2, dtype: DType, head_dim: 
 # --- the equality can fail, and so can the result --------------------------------------------------------------------
 
 
-def mutant(folder: Path, source: str, old: str, new: str) -> Compile:
-    """A compiler of the kernels with ``old`` in ``source`` replaced by ``new``."""
-    root = shutil.copytree(kernels_dir(), folder / "kernels")
-    path = root / source
-    text = path.read_text(encoding="utf-8")
-    assert text.count(old) == 1
-    path.write_text(text.replace(old, new), encoding="utf-8")
-    return lambda spec, sm: compile_kernel(spec, sm, folder=root)
-
-
-def test_the_equality_fails_for_a_kernel_that_skips_nothing(tmp_path: Path) -> None:
+def test_the_equality_fails_for_a_kernel_that_skips_nothing(mutant: Callable[..., Compile]) -> None:
     # K/V tile 1 of two reads Q tile 0 too: 32 rows of Q and dO, of 128 bytes, and of LSE and delta.
     old = "RIGHT ? max(0, n0 - newest) / BLOCK_M * BLOCK_M : 0"
-    compiler = mutant(tmp_path, "flash2/flash2_bwd_dkdv.cu", old, "0")
+    compiler = mutant("flash2/flash2_bwd_dkdv.cu", (old, "0"))
     case = case_of(AttentionShape(1, 1, 1, 64, 64, 64, causal=True), Tile(32, 32))
     difference = Counter(emulated(run(case, compiler=compiler)))  # still right
     difference.subtract(model(case))
@@ -246,8 +232,8 @@ def test_the_equality_fails_for_a_kernel_that_skips_nothing(tmp_path: Path) -> N
     ],
     ids=["missing barrier", "scale", "sign of delta"],
 )
-def test_mistakes_are_seen(source: str, old: str, new: str, tmp_path: Path) -> None:
-    compiler = mutant(tmp_path, f"flash2/{source}", old, new)
+def test_mistakes_are_seen(source: str, old: str, new: str, mutant: Callable[..., Compile]) -> None:
+    compiler = mutant(f"flash2/{source}", (old, new))
     case = case_of(AttentionShape(1, 1, 1, 64, 64, 32), Tile(32, 32))
     result = EmulatorBackend(jobs=1, all_slices=True, compiler=compiler).run(case, A100)
     assert result.verification is not None and not result.verification.passed

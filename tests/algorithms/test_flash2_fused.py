@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import shutil
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fa_bench import algorithms
-from fa_bench.algorithms.base import KernelSpec
 from fa_bench.algorithms.flash2 import Flash2
 from fa_bench.backends import why_not
 from fa_bench.backends.base import RunResult
-from fa_bench.backends.emulator import EmulatorBackend
+from fa_bench.backends.emulator import Compile, EmulatorBackend
 from fa_bench.cases import AttentionShape, Case, DType, Features, Layout, Tile
-from fa_bench.compiler import CompiledKernel, compile_kernel, kernels_dir
+from fa_bench.compiler import compile_kernel
 from fa_bench.errors import Unsupported
 from fa_bench.model import gpus
 from fa_bench.model.flops import nominal
@@ -224,20 +221,6 @@ def _mask(case: Case) -> np.ndarray:
 # --- mutants ---------------------------------------------------------------------------------------------------------
 
 
-def _patched(tmp_path: Path, old: str, new: str) -> Any:
-    root = tmp_path / "kernels"
-    shutil.copytree(kernels_dir(), root)
-    source = root / "flash2" / "flash2_fused.cu"
-    text = source.read_text(encoding="utf-8")
-    assert len(re.findall(re.escape(old), text)) == 1
-    source.write_text(text.replace(old, new), encoding="utf-8")
-
-    def compiler(spec: KernelSpec, sm: str) -> CompiledKernel:
-        return compile_kernel(replace(spec, source=str(source)), sm)
-
-    return compiler
-
-
 @emulated_only
 @pytest.mark.parametrize(
     ("old", "new", "what"),
@@ -253,10 +236,10 @@ def _patched(tmp_path: Path, old: str, new: str) -> Any:
         ("lane % 4 == 0 ? 1.f : 0.f", "1.f", "result"),  # the sink four times
     ],
 )
-def test_mutants_are_caught(tmp_path: Path, old: str, new: str, what: str) -> None:
+def test_mutants_are_caught(mutant: Callable[..., Compile], old: str, new: str, what: str) -> None:
     shape = AttentionShape(1, 2, 1, 256, 256, 64, window_left=64, window_right=0)
     case = case_of(shape, ALL, Tile(64, 64))
-    result = run(case, compiler=_patched(tmp_path, old, new))
+    result = run(case, compiler=mutant("flash2/flash2_fused.cu", (old, new)))
     assert result.verification is not None and result.counts is not None
     extra = sum(t.bytes for t in result.counts.traffic["global"]) - sum(t.bytes for t in FLASH2.traffic(case))
     if what == "bytes":

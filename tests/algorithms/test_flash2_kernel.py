@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +19,10 @@ from fa_bench.algorithms.base import KernelSpec
 from fa_bench.algorithms.flash2 import Flash2
 from fa_bench.backends import why_not
 from fa_bench.backends.base import RunResult
-from fa_bench.backends.emulator import EmulatorBackend
+from fa_bench.backends.emulator import Compile, EmulatorBackend
 from fa_bench.backends.programs import arguments
 from fa_bench.cases import AttentionShape, Case, DType, Layout, Tile
-from fa_bench.compiler import CompiledKernel, compile_kernel, kernels_dir
+from fa_bench.compiler import CompiledKernel, compile_kernel
 from fa_bench.model import gpus
 
 A100 = gpus.get("a100-sxm-80")
@@ -32,8 +30,6 @@ FLASH2 = Flash2()
 KERNEL = "flash2_fwd"
 
 pytestmark = pytest.mark.skipif(why_not("emulator") is not None, reason=str(why_not("emulator")))
-
-Compile = Callable[[KernelSpec, str], CompiledKernel]
 
 
 def case_of(shape: AttentionShape, tile: Tile, dtype: DType = "fp16", layout: Layout = "bhsd") -> Case:
@@ -235,16 +231,6 @@ def test_without_the_swizzle_conflicts_are_those_worked_out_by_hand(dtype: DType
 # --- the equality can fail -------------------------------------------------------------------------------------------
 
 
-def mutant(folder: Path, source: str, old: str, new: str) -> Compile:
-    """A compiler of the kernels with ``old`` in ``source`` replaced by ``new``."""
-    root = shutil.copytree(kernels_dir(), folder / "kernels")
-    path = root / source
-    text = path.read_text(encoding="utf-8")
-    assert text.count(old) == 1
-    path.write_text(text.replace(old, new), encoding="utf-8")
-    return lambda spec, sm: compile_kernel(spec, sm, folder=root)
-
-
 @pytest.mark.parametrize(
     ("source", "old", "new", "expected"),
     [
@@ -274,28 +260,28 @@ def mutant(folder: Path, source: str, old: str, new: str) -> Compile:
     ids=["extra load", "missing skip", "half-sector store"],
 )
 def test_the_equality_fails_for_a_kernel_that_moves_more(
-    source: str, old: str, new: str, expected: dict[tuple[str, str], int], tmp_path: Path
+    source: str, old: str, new: str, expected: dict[tuple[str, str], int], mutant: Callable[..., Compile]
 ) -> None:
     case = case_of(AttentionShape(1, 1, 1, 64, 64, 64, causal=True), Tile(32, 32))
-    result = run(case, compiler=mutant(tmp_path, source, old, new))  # still right
+    result = run(case, compiler=mutant(source, (old, new)))  # still right
     difference = Counter(emulated(result))
     difference.subtract(model(case))
     assert {key: nbytes for key, nbytes in difference.items() if nbytes} == expected
 
 
-def test_a_missing_barrier_is_seen(tmp_path: Path) -> None:
+def test_a_missing_barrier_is_seen(mutant: Callable[..., Compile]) -> None:
     # K arrives for a thread's own copies only; what the other warps copied is not there without the barrier.
     source = "flash2/flash2_fwd.cu"
     old = "        __syncthreads();\n        if (STAGES == 1) load_v(block);"
-    compiler = mutant(tmp_path, source, old, "        if (STAGES == 1) load_v(block);")
+    compiler = mutant(source, (old, "        if (STAGES == 1) load_v(block);"))
     case = case_of(AttentionShape(1, 1, 1, 32, 32, 32), Tile(32, 16))
     result = EmulatorBackend(jobs=1, all_slices=True, compiler=compiler).run(case, A100)
     assert result.verification is not None and not result.verification.passed
 
 
-def test_a_scale_of_the_padded_head_dim_is_seen(tmp_path: Path) -> None:
+def test_a_scale_of_the_padded_head_dim_is_seen(mutant: Callable[..., Compile]) -> None:
     case = case_of(AttentionShape(1, 1, 1, 64, 64, 40), Tile(32, 32))
     wrong = f"scale * {math.sqrt(40 / 64)}f"
-    compiler = mutant(tmp_path, "flash2/flash2_fwd.cu", "scale_log2 = scale *", f"scale_log2 = {wrong} *")
+    compiler = mutant("flash2/flash2_fwd.cu", ("scale_log2 = scale *", f"scale_log2 = {wrong} *"))
     result = EmulatorBackend(jobs=1, all_slices=True, compiler=compiler).run(case, A100)
     assert result.verification is not None and not result.verification.passed

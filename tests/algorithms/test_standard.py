@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,9 +17,8 @@ from fa_bench import algorithms, ptx, reference
 from fa_bench.algorithms.standard import Standard
 from fa_bench.backends import why_not
 from fa_bench.backends.base import RunResult
-from fa_bench.backends.emulator import EmulatorBackend
+from fa_bench.backends.emulator import Compile, EmulatorBackend
 from fa_bench.cases import AttentionShape, Case, DType, Layout, Tile
-from fa_bench.compiler import compile_kernel, kernels_dir
 from fa_bench.errors import UsageError
 from fa_bench.model import gpus
 
@@ -269,16 +267,10 @@ def test_padding_is_masked_to_the_end_of_a_chunk_and_untouched_beyond() -> None:
 
 
 @executed
-def test_the_equality_fails_for_a_kernel_that_reads_twice(tmp_path: Path) -> None:
-    folder = shutil.copytree(kernels_dir(), tmp_path / "kernels")
-    path = folder / "standard" / "softmax.cu"
-    text = path.read_text()
-    assert text.count("load(segment);\n        float max") == 1
-    path.write_text(
-        text.replace("load(segment);\n        float max", "load(segment);\n        load(segment);\n        float max")
-    )
+def test_the_equality_fails_for_a_kernel_that_reads_twice(mutant: Callable[..., Compile]) -> None:
+    twice = "load(segment);\n        float max", "load(segment);\n        load(segment);\n        float max"
     case = case_of(AttentionShape(1, 1, 1, 16, 64, 64), Tile(16, 64))
-    result = run(case, compiler=lambda spec, sm: compile_kernel(spec, sm, folder=folder))
+    result = run(case, compiler=mutant("standard/softmax.cu", twice))
     assert result.verification is not None and result.verification.passed
     difference = Counter(emulated(result))
     difference.subtract(model(case))

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fa_bench.algorithms.base import KernelSpec
 from fa_bench.algorithms.standard import Standard
 from fa_bench.backends import why_not
 from fa_bench.backends.base import RunResult
-from fa_bench.backends.emulator import EmulatorBackend
+from fa_bench.backends.emulator import Compile, EmulatorBackend
 from fa_bench.cases import AttentionShape, Case, Direction, DType, Layout, Tile
-from fa_bench.compiler import CompiledKernel, compile_kernel, kernels_dir
+from fa_bench.compiler import compile_kernel
 from fa_bench.model import gpus
 
 A100 = gpus.get("a100-sxm-80")
@@ -264,20 +262,6 @@ def test_default_tiles_have_no_spills(dtype: DType, slug: str) -> None:
 # --- what would be noticed -------------------------------------------------------------------------------------------
 
 
-def patched(tmp_path: Path, file: str, old: str, new: str) -> dict[str, Any]:
-    """The backend's ``compiler`` for kernels of which ``file`` has ``new`` for ``old``."""
-    folder = shutil.copytree(kernels_dir(), tmp_path / "kernels")
-    path = folder / "standard" / file
-    text = path.read_text()
-    assert text.count(old) == 1
-    path.write_text(text.replace(old, new))
-
-    def compiler(spec: KernelSpec, sm: str) -> CompiledKernel:
-        return compile_kernel(spec, sm, folder=folder)
-
-    return {"compiler": compiler}
-
-
 @executed
 @pytest.mark.parametrize(
     ("file", "old", "new", "complaint"),
@@ -288,20 +272,20 @@ def patched(tmp_path: Path, file: str, old: str, new: str) -> dict[str, Any]:
         ("standard_bwd_dq.cu", "keys -= BLOCK_N;", "keys -= BLOCK_N + 1;", "dQ"),  # the last key of the second tile
     ],
 )
-def test_a_wrong_kernel_gives_a_wrong_result(tmp_path: Path, file: str, old: str, new: str, complaint: str) -> None:
+def test_a_wrong_kernel_gives_a_wrong_result(
+    mutant: Callable[..., Compile], file: str, old: str, new: str, complaint: str
+) -> None:
     case = case_of(AttentionShape(1, 2, 1, 24, 40, 32), Tile(16, 16))
-    verification = run(case, **patched(tmp_path, file, old, new)).verification
+    verification = run(case, compiler=mutant(f"standard/{file}", (old, new))).verification
     assert verification is not None and not verification.passed
     assert verification.detail.startswith(complaint)
 
 
 @executed
-def test_the_equality_fails_for_a_kernel_that_reads_twice(tmp_path: Path) -> None:
+def test_the_equality_fails_for_a_kernel_that_reads_twice(mutant: Callable[..., Compile]) -> None:
     case = case_of(AttentionShape(1, 1, 1, 16, 64, 32), Tile(16, 16))
-    twice = patched(
-        tmp_path, "standard_bwd_ds.cu", "load(segment);\n#pragma", "load(segment);\n        load(segment);\n#pragma"
-    )
-    result = run(case, **twice)
+    twice = "load(segment);\n#pragma", "load(segment);\n        load(segment);\n#pragma"
+    result = run(case, compiler=mutant("standard/standard_bwd_ds.cu", twice))
     assert result.verification is not None and result.verification.passed
     difference = Counter(emulated(result))
     difference.subtract(model(case))
