@@ -24,6 +24,8 @@ IMPLS: Final[dict[str, tuple[str, ...]]] = {
     "flash-attn-2": ("fa2", "flash2", "flashattention-2", "flash-attention-2", "flash attn 2"),
     "flash-attn-3": ("fa3", "flash3", "flashattention-3", "flash-attention-3", "flash attn 3"),
     "flash-attn-4": ("fa4", "flash4", "flashattention-4", "flash-attention-4", "flash attn 4", "fa4 bwd 1-cta"),
+    # Of a version that the source doesn't state.
+    "flash-attn": ("flashattention (sglang)",),
     "flashinfer": (),
     "xformers": ("xformers cutlass", "xformers.c"),
     # The fused attention of Triton's tutorials (triton.ops.flash_attention), which papers compare with.

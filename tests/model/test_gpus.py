@@ -80,6 +80,8 @@ def test_one_gpu_in_full() -> None:
         ("NVIDIA H20", "h20"),
         ("NVIDIA GB200", "gb200"),
         ("A5000", "rtx-a5000"),
+        ("RTX A6000", "rtx-a6000"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada"),
         ("NVIDIA GH200 480GB", "gh200-96"),
         ("GH200-96GB (GPU)", "gh200-96"),
         ("B200-SXM (HGX 1000W)", "b200-sxm"),
@@ -118,7 +120,7 @@ def test_the_registry_holds_what_the_documentation_names() -> None:
     assert {gpu.slug for gpu in ALL} >= {
         "t4", "v100-sxm2-32", "a100-sxm-40", "a100-pcie-40", "a100-sxm-80", "a100-pcie-80", "a30", "a10g", "l4",
         "l40s", "rtx-3090", "rtx-4090", "rtx-5090", "h100-sxm", "h100-pcie", "h200-sxm", "gh200-96", "b200-sxm",
-        "h20", "gb200", "rtx-a5000",
+        "h20", "gb200", "rtx-a5000", "rtx-a6000", "rtx-6000-ada",
     }  # fmt: skip
 
 

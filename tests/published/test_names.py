@@ -25,7 +25,8 @@ from fa_bench.published.names import IMPLS, impl_slug
         ("xformers cutlass", "xformers"),
         ("Triton tutorial FA2", "triton-tutorial"),
         ("PyTorch Attention", "pytorch-eager"),
-        ("FlashAttention (sglang)", "flash-attn-1"),
+        ("FlashAttention", "flash-attn-1"),
+        ("FlashAttention (sglang)", "flash-attn"),
         ("torch-flash", "torch-flash"),
     ],
 )
