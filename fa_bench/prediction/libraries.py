@@ -14,8 +14,8 @@ what is not known:
   anything older that of FlashAttention-2, with their constants.
 * ``triton-tutorial``: 128 x 128 up to 64 columns, 128 x 64 above, and on Hopper ``wgmma``. The backward pass is that of
   Triton 2, whose loads, products and softmax come one after the other.
-* ``xformers``: CUTLASS' memory-efficient attention. Four warps share a tile of 64 queries, P goes through shared memory,
-  Q is read again for each tile of keys.
+* ``xformers``: CUTLASS' memory-efficient attention. Four warps share a tile of 64 queries, P goes through shared
+  memory, Q is read again for each tile of keys.
 * ``flash-attn-1``: the warps divide the keys of a tile; each 16 rows of O are summed over the warps in shared memory,
   and O stays in fp32 in global memory between tiles.
 """

@@ -154,7 +154,7 @@ def constants_of(impl: str, gpu: Gpu) -> str:
     FlashAttention-2.
     """
     if impl == "torch-cudnn" and gpu.compute_capability != (9, 0):
-        return "flash-attn-4" if gpu.compute_capability[0] == 10 else "flash-attn-2"  # noqa: PLR2004
+        return "flash-attn-4" if gpu.compute_capability[0] == 10 else "flash-attn-2"
     return _CONSTANTS_OF.get(impl, impl)
 
 

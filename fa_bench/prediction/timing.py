@@ -8,15 +8,15 @@ A tile keeps each pipe of an SM busy for some cycles:
     shared = bytes / 128
     l2     = bytes / 64
 
-If nothing overlapped, a tile would take their sum; if all did, the longest of them. Kernels of two warps per scheduler
-lie between, and the same between for all that pipeline their loop:
+If nothing overlapped, a tile would take their sum; if all did, the longest of them. Kernels that pipeline their loop
+lie between:
 
     tile = factor · (tensor^1.6 + exp^1.6 + fma^1.6 + shared^1.6 + l2^1.6)^(1/1.6)
 
-and the sum (an exponent of 1) for kernels that do one after the other. ``wgmma`` reads its operands while it multiplies,
-so there the longer of both counts as tensor. `factor` is one of an implementation's two constants; the other is the
-cycles that a CTA takes beside its tiles. `fa_bench.prediction.schedule` says when the last CTA ends. Memory works at the
-same time:
+and kernels that do one after the other take the sum (an exponent of 1). ``wgmma`` reads its operands while it
+multiplies, so there the longer of both counts as tensor. `factor` is one of an implementation's two constants; the
+other is the cycles that a CTA takes beside its tiles. `fa_bench.prediction.schedule` says when the last CTA ends.
+Memory works at the same time:
 
     kernel = ((end · tile / clock)^6 + (DRAM bytes / bandwidth)^6)^(1/6) + launch
 
@@ -26,9 +26,9 @@ Chosen once for all, by how well points whose GPU or shape was left out were pre
 exponents 1.6 and 6, and 1.6 times the arithmetic of the formulas for addresses, loops, masks and votes.
 
 Peaks: ``mma.sync`` reaches 63 % of Hopper's tensor peak, which is that of ``wgmma`` (Luo et al., Benchmarking and
-Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking, arXiv 2402.13499); a B200's SM runs it as fast as an
-H100's, a third of its own peak. An A100's SM has 64 fp32 lanes, later ones 128, which the registry's peaks say. L2 gives
-an SM 64 bytes per clock.
+Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking, arXiv 2402.13499); a B200's SM runs it as fast as
+an H100's, a third of its own peak. An A100's SM has 64 fp32 lanes, later ones 128, which the registry's peaks say. L2
+gives an SM 64 bytes per clock.
 """
 
 from __future__ import annotations
