@@ -58,12 +58,10 @@ def _balance(case: Case, gpu: Gpu, kernel: TiledKernel, balance: float) -> str:
 
 
 def _better_batch(case: Case, gpu: Gpu, kernel: TiledKernel, balance: float) -> int | None:
-    """The smallest larger batch, up to four times as large and 16 more, that halves the waiting."""
+    """The smallest larger batch, up to eight more or twice as large, that halves the waiting."""
     batch = case.shape.batch
-    for larger in range(batch + 1, 4 * batch + 17):
-        if 1 - _balance_of(case, gpu, kernel, larger) <= (1 - balance) / 2:
-            return larger
-    return None
+    larger = (*range(batch + 1, batch + 9), 2 * batch)
+    return next((b for b in larger if 1 - _balance_of(case, gpu, kernel, b) <= (1 - balance) / 2), None)
 
 
 def _balance_of(case: Case, gpu: Gpu, kernel: TiledKernel, batch: int) -> float:

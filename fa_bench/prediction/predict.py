@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from fa_bench.cases import Case
@@ -17,7 +16,8 @@ from fa_bench.prediction.advice import advice_for
 from fa_bench.prediction.constants import Constants, Implementation
 from fa_bench.prediction.eager import pytorch_eager
 from fa_bench.prediction.kernels import Kernel, TiledKernel
-from fa_bench.prediction.timing import KernelTime, Pipe, kernel_time
+from fa_bench.prediction.result import TimePrediction
+from fa_bench.prediction.timing import Pipe, kernel_time
 
 #: Implementation -> what it launches.
 BUILDERS: Final[Mapping[str, Callable[[Case, Gpu], Sequence[Kernel]]]] = {
@@ -43,53 +43,6 @@ _CONSTANTS_OF: Final[Mapping[str, str]] = {
 }
 #: Features that a builder counts.
 _COUNTED_FEATURES: Final[Mapping[str, tuple[str, ...]]] = {"pytorch-eager": ("dropout",), "torch-math": ("dropout",)}
-
-
-@dataclass(frozen=True, slots=True)
-class TimePrediction:
-    """A predicted time and what it comes of.
-
-    Parameters
-    ----------
-    ms : float
-    low_ms, high_ms : float
-        Between these nine in ten published times of this kind were, when their shape (or their GPU, where nothing was
-        fitted on this one) was left out of the fit.
-    limiter : Pipe
-        The pipe that is busy longest.
-    terms_ms : mapping of Pipe to float
-        Each pipe alone, with all SMs busy, over all kernels.
-    balance : float
-        Mean work of an SM over that of the one that ends last, of the longest kernel.
-    waves : float or None
-        CTAs of the longest kernel over those that the GPU holds at a time; None for passes over memory.
-    clock_mhz : float
-    tflops : float
-        Nominal FLOPs over ``ms``.
-    advice : tuple of str
-        What would have to change for it to be faster.
-    note : str
-        Whose constants these are, if not its own; else empty.
-    kernels : tuple of KernelTime
-    """
-
-    ms: float
-    low_ms: float
-    high_ms: float
-    limiter: Pipe
-    terms_ms: Mapping[Pipe, float]
-    balance: float
-    waves: float | None
-    clock_mhz: float
-    tflops: float
-    advice: tuple[str, ...]
-    note: str
-    kernels: tuple[KernelTime, ...]
-
-    @property
-    def tail(self) -> float:
-        """Share of the longest kernel's time for which SMs wait for the last one, on average over SMs."""
-        return 1 - self.balance
 
 
 def implementations() -> tuple[str, ...]:
