@@ -6,8 +6,8 @@
 
 What is fitted: three constants per generation of GPUs, two per implementation, as logarithms, by damped least squares
 on the logarithm of predicted over published time. A residual r costs s² · log(1 + (r/s)²) with s = 0.08, so that a
-point that is far off pulls little. Each constant has a weak prior, which decides what no point does. Deterministic: no random
-numbers, points in the order of their files.
+point that is far off pulls little. Each constant has a weak prior, which decides what no point does. Deterministic: no
+random numbers, points in the order of their files.
 
 Left out, and then predicted with constants fitted without them: each length of an implementation's curve (head
 dimension x length x mask), each whole curve (head dimension x mask, all lengths and directions), and each GPU.

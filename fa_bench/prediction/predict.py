@@ -16,6 +16,7 @@ from fa_bench.prediction.advice import advice_for
 from fa_bench.prediction.constants import Constants, Implementation
 from fa_bench.prediction.eager import pytorch_eager
 from fa_bench.prediction.kernels import Kernel, TiledKernel
+from fa_bench.prediction.ours import our_kernels
 from fa_bench.prediction.result import TimePrediction
 from fa_bench.prediction.timing import Pipe, kernel_time
 
@@ -33,6 +34,9 @@ BUILDERS: Final[Mapping[str, Callable[[Case, Gpu], Sequence[Kernel]]]] = {
     "triton-tutorial": libraries.triton,
     "pytorch-eager": pytorch_eager,
     "torch-math": pytorch_eager,
+    "standard": our_kernels,
+    "flash1": our_kernels,
+    "flash2": our_kernels,
 }
 #: Whose constants an implementation has that runs another one's kernel.
 _CONSTANTS_OF: Final[Mapping[str, str]] = {
@@ -40,6 +44,9 @@ _CONSTANTS_OF: Final[Mapping[str, str]] = {
     "torch-efficient": "xformers",
     "torch-flex": "triton-tutorial",
     "torch-math": "pytorch-eager",
+    "standard": "flash-attn-2",
+    "flash1": "flash-attn-2",
+    "flash2": "flash-attn-2",
 }
 #: Features that a builder counts.
 _COUNTED_FEATURES: Final[Mapping[str, tuple[str, ...]]] = {"pytorch-eager": ("dropout",), "torch-math": ("dropout",)}

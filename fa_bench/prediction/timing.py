@@ -39,7 +39,7 @@ from typing import Final, Literal
 
 from fa_bench.cases import Case
 from fa_bench.errors import Unsupported
-from fa_bench.model.gpu import Gpu
+from fa_bench.model.gpu import WARP_SIZE, Gpu
 from fa_bench.prediction.constants import Generation, Implementation
 from fa_bench.prediction.kernels import Kernel, MemoryPass, TiledKernel
 
@@ -49,6 +49,7 @@ _OVERLAP: Final = 1.6
 _MEMORY_OVERLAP: Final = 6.0
 _OTHER_INSTRUCTIONS: Final = 1.6
 _ALU_LANES: Final = 64
+_SCHEDULERS: Final = 4
 _L2_BYTES_PER_CLK: Final = 64
 _QUEUED_LAUNCH: Final = 0.5
 #: Share of the tensor peak that ``mma.sync`` has, by major compute capability.
@@ -132,10 +133,15 @@ def tile_cycles(kernel: TiledKernel, case: Case, gpu: Gpu) -> dict[Pipe, float]:
         shared -= kernel.operand_bytes
     # Compute capability 8.0 has 64 fp32 lanes; the quotient of rounded figures is near a power of two.
     fp32_lanes = 64 if lanes < 96 else 128
+    arithmetic = _OTHER_INSTRUCTIONS * (kernel.fma_ops / fp32_lanes + kernel.alu_ops / _ALU_LANES)
+    if kernel.instructions:
+        # A float instruction of 32 lanes holds a scheduler for two clocks where an SM has 64 of them.
+        twice = kernel.float_instructions * (4 * WARP_SIZE / fp32_lanes - 1)
+        arithmetic = (kernel.instructions + twice) / _SCHEDULERS
     return {
         "tensor": tensor,
         "exp": kernel.exps / gpu.mufu_per_clk_per_sm,
-        "fma": _OTHER_INSTRUCTIONS * (kernel.fma_ops / fp32_lanes + kernel.alu_ops / _ALU_LANES),
+        "fma": arithmetic,
         "shared": shared / gpu.smem_bytes_per_clk_per_sm,
         "l2": kernel.l2_bytes / _L2_BYTES_PER_CLK,
     }
