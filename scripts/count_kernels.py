@@ -6,7 +6,8 @@
 
 Every default tile of every GPU of the registry, for each head dimension that kernels are compiled for, with and without
 a causal mask, in fp16, compiled for sm_80. Per slice, a counter of a kernel is a + b · (tiles of Q) + c · (tiles of
-scores): squares of one, two and three tiles settle the three (`fa_bench.tuning.counts`).
+scores): squares of one, two and three tiles settle the three (`fa_bench.tuning.counts`). Kernels without products are
+left out: they are passes over memory, and what they execute goes by other tiles.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ def rows(case: Case, backend: Backend) -> Iterator[dict[str, object]]:
     kernels = [counted(result) for result in results]
     resources = results[-1].resources
     assert resources is not None
-    for kernel in kernels[0]:
+    work = algorithms.get(case.impl).work(squares[0])
+    assert work is not None
+    for kernel in (entry for entry, tensor_flops, *_ in work.per_kernel if tensor_flops):
         row: dict[str, object] = {
             "impl": case.impl,
             "direction": case.direction,
@@ -85,7 +88,7 @@ def rows(case: Case, backend: Backend) -> Iterator[dict[str, object]]:
         for counter in COUNTERS:
             values = np.array([float(found[kernel][counter]) for found in kernels])
             for name, value in zip(("slice", "q_tile", "tile"), np.linalg.solve(matrix, values), strict=True):
-                row[f"{counter}_per_{name}"] = f"{value:.6g}"
+                row[f"{counter}_per_{name}"] = f"{round(value, 6) + 0.0:.6g}"
         yield row
 
 

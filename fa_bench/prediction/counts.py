@@ -82,12 +82,10 @@ def _shipped() -> Mapping[tuple[object, ...], Mapping[str, Counted]]:
     found: dict[tuple[object, ...], dict[str, Counted]] = {}
     for row in csv.DictReader(text.splitlines()):
         key = (row["impl"], row["direction"], *(int(row[name]) for name in _KEY[2:]))
-        parts = {
-            counter: tuple(float(row[f"{counter}_per_{part}"]) for part in ("slice", "q_tile", "tile"))
-            for counter in COUNTERS
-        }
-        found.setdefault(key, {})[row["kernel"]] = Counted(
-            *(int(row[name]) for name in _RESOURCES),
-            {name: (a, b, c) for name, (a, b, c) in parts.items()},
-        )
+        coefficients = {}
+        for counter in COUNTERS:
+            a, b, c = (float(row[f"{counter}_per_{part}"]) for part in ("slice", "q_tile", "tile"))
+            coefficients[counter] = (a, b, c)
+        threads, registers, smem_bytes = (int(row[name]) for name in _RESOURCES)
+        found.setdefault(key, {})[row["kernel"]] = Counted(threads, registers, smem_bytes, coefficients)
     return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
+from typing import Final
 
 from fa_bench.cases import Case
 from fa_bench.model.gpu import Gpu
@@ -10,6 +12,8 @@ from fa_bench.prediction.kernels import MemoryPass, TiledKernel
 from fa_bench.prediction.result import TimePrediction
 from fa_bench.prediction.timing import KernelTime, tile_cycles
 from fa_bench.units import format_bytes, format_count, format_ms, format_percent
+
+_COLUMNS: Final = 80
 
 
 def explain(case: Case, gpu: Gpu, made: TimePrediction) -> str:
@@ -29,10 +33,9 @@ def _lines(case: Case, gpu: Gpu, made: TimePrediction) -> Iterator[str]:
     yield f"together {format_ms(made.ms)}, {made.tflops:.0f} TFLOP/s; nine in ten such times were"
     yield f"between {format_ms(made.low_ms)} and {format_ms(made.high_ms)}"
     busy = sorted(made.terms_ms.items(), key=lambda item: -item[1])
-    yield "busy: " + ", ".join(f"{pipe} {format_percent(min(1.0, ms / made.ms))}" for pipe, ms in busy)
-    yield from made.advice
-    if made.note:
-        yield made.note
+    shares = ", ".join(f"{pipe} {format_percent(min(1.0, ms / made.ms))}" for pipe, ms in busy)
+    for sentence in (f"busy: {shares}", *made.advice, *made.notes):
+        yield from textwrap.wrap(sentence, _COLUMNS)
 
 
 def _tiled(time: KernelTime, kernel: TiledKernel, case: Case, gpu: Gpu, clock_mhz: float) -> Iterator[str]:

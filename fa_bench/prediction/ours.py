@@ -2,7 +2,8 @@
 
 They run as FlashAttention-2's kernels do (``mma.sync``, copies ahead of the products), so its two constants hold for
 them: nobody has published their times. Where instructions are counted, nothing is added for others: each takes an issue
-slot of one of four schedulers, and a float instruction takes two where an SM has 64 fp32 lanes.
+slot of one of four schedulers, and a float instruction takes two where an SM has 64 fp32 lanes. Kernels without
+products are passes over memory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fa_bench.model.dram import bytes_per_kernel, dram_traffic
 from fa_bench.model.gpu import Gpu
 from fa_bench.model.occupancy import occupancy
 from fa_bench.prediction.counts import Counted, counted_kernels
-from fa_bench.prediction.kernels import Kernel, TiledKernel, backward_lengths, forward_lengths
+from fa_bench.prediction.kernels import Kernel, MemoryPass, TiledKernel, backward_lengths, forward_lengths
 from fa_bench.prediction.schedule import Grid
 
 _WAVEFRONT_BYTES: Final = 128
@@ -67,25 +68,27 @@ def our_kernels(case: Case, gpu: Gpu) -> list[Kernel]:
     for entry, tensor, _, exponentials in work.per_kernel:
         flops[entry] += tensor
         exps[entry] += exponentials
-    return [
-        _kernel(case, gpu, launch, counts, flops, exps, asked, dram)
-        for launch in program.launches
-        if launch.kernel.entry in counts
-    ]
+    kernels: list[Kernel] = []
+    for launch in program.launches:
+        entry = launch.kernel.entry
+        if entry in counts:
+            kernels.append(_kernel(case, gpu, launch, counts[entry], flops, exps, asked, dram))
+        else:
+            kernels.append(MemoryPass(entry, dram.get(entry, 0)))
+    return kernels
 
 
 def _kernel(
     case: Case,
     gpu: Gpu,
     launch: Launch,
-    counts: Mapping[str, Counted],
+    counted: Counted,
     flops: Mapping[str, int],
     exps: Mapping[str, int],
     asked: Mapping[str, int],
     dram: Mapping[str, int],
 ) -> TiledKernel:
     entry, threads = launch.kernel.entry, math.prod(launch.block)
-    counted = counts[entry]
     # The compiler's figures are of the largest kernel; others of its program rarely hold more.
     registers = min(counted.registers, 65536 // threads)
     resident = occupancy(gpu, threads=threads, smem_bytes=launch.smem_bytes, registers=registers)
@@ -117,6 +120,6 @@ def _grid(case: Case, launch: Launch) -> Grid:
         forward_lengths(shape, tile.block_m, tile.block_n),
         backward_lengths(shape, tile.block_m, tile.block_n),
     ):
-        if ctas == len(lengths) * shape.slices and sum(lengths):
+        if ctas == len(lengths) * shape.slices and any(lengths):
             return Grid(lengths, shape.slices)
     return Grid((1,), ctas)

@@ -101,7 +101,7 @@ def predict_time(
         clock_mhz=clock,
         tflops=nominal(case.shape, case.direction) / ms * 1e-9,
         advice=(),
-        note=_note(case.impl, gpu, implementation_of, generation_of, known),
+        notes=_notes(case.impl, gpu, implementation_of, generation_of, known),
         kernels=times,
     )
     return dataclasses.replace(made, advice=advice_for(case, gpu, terms, longest, ms))
@@ -153,13 +153,13 @@ def _waves(kernel: Kernel, gpu: Gpu) -> float | None:
     return kernel.grid.ctas / (gpu.sm_count * kernel.blocks_per_sm)
 
 
-def _note(impl: str, gpu: Gpu, implementation: str, generation: str, known: Constants) -> str:
-    sentences = []
+def _notes(impl: str, gpu: Gpu, implementation: str, generation: str, known: Constants) -> tuple[str, ...]:
+    notes = []
     own = fitted.generation_name(gpu)
     if generation != own:
-        sentences.append(f"No published time is of {own}: the constants are those of {generation}.")
+        notes.append(f"No published time is of {own}, the generation of {gpu.slug}: its constants are {generation}'s.")
     elif gpu.slug not in known.fitted_gpus:
-        sentences.append(f"No published time is of a {gpu.slug}: the constants are those of other GPUs of {own}.")
+        notes.append(f"No published time is of {gpu.slug}: its constants are those of other GPUs of {own}.")
     if implementation != impl:
-        sentences.append(f"The constants are those of {implementation}.")
-    return " ".join(sentences)
+        notes.append(f"The constants of {impl} are {implementation}'s.")
+    return tuple(notes)

@@ -32,8 +32,8 @@ class TimePrediction:
         Nominal FLOPs over ``ms``.
     advice : tuple of str
         What would have to change for it to be faster.
-    note : str
-        Whose constants these are, if not its own; else empty.
+    notes : tuple of str
+        Whose constants these are, where they aren't its own.
     kernels : tuple of KernelTime
     """
 
@@ -47,7 +47,7 @@ class TimePrediction:
     clock_mhz: float
     tflops: float
     advice: tuple[str, ...]
-    note: str
+    notes: tuple[str, ...]
     kernels: tuple[KernelTime, ...]
 
     @property

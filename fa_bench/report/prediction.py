@@ -51,7 +51,7 @@ def table(rows: Sequence[Predicted]) -> Table:
 
 
 def _note(rows: Sequence[Predicted]) -> str:
-    notes = dict.fromkeys(row.time.note for row in rows if row.time is not None and row.time.note)
+    notes = dict.fromkeys(note for row in rows if row.time is not None for note in row.time.notes)
     missing: dict[str, int] = {}
     for row in rows:
         if row.time is None:
@@ -100,7 +100,7 @@ def _row(row: Predicted) -> dict[str, object]:
             "waves": time.waves,
             "clock_mhz": time.clock_mhz,
             "advice": " ".join(time.advice),
-            "note": time.note or None,
+            "note": " ".join(time.notes) or None,
         }
     return {column: made.get(column) for column in COLUMNS}
 
