@@ -36,11 +36,11 @@ def advice_for(case: Case, gpu: Gpu, terms_ms: Mapping[Pipe, float], longest: Ke
     if both > ms and first != "launch" and second != "launch":
         hidden = (both - ms) / terms_ms[second]
         sentences.append(f"At least {hidden:.0%} of the time of {_WORDS[second][0]} is hidden behind it.")
-    elif terms_ms[first] < ms and second != "launch":
+    elif first != "launch":
         saved = ms - max(terms_ms[first], terms_ms["launch"])
         sentences.append(
-            f"{_WORDS[second][0][0].upper()}{_WORDS[second][0][1:]} ({_share(terms_ms[second], ms)}) and waiting don't "
-            f"hide behind it; if all did, {_share(saved, ms)} would be saved."
+            f"The other units ({_WORDS[second][0]} {_share(terms_ms[second], ms)}) and waiting take the rest; if all hid "
+            f"behind it, {_share(saved, ms)} would be saved."
         )
     if isinstance(longest.kernel, TiledKernel) and 1 - longest.balance > _WORTH_A_WORD:
         sentences.append(_balance(case, gpu, longest.kernel, longest.balance))

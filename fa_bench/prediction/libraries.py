@@ -72,7 +72,7 @@ def flash_attn_2(case: Case, gpu: Gpu) -> list[Kernel]:
 def flash_attn_3(case: Case, gpu: Gpu) -> list[Kernel]:
     """FlashAttention-3, for Hopper alone."""
     if gpu.compute_capability[0] != _HOPPER:
-        raise Unsupported(f"{case.impl} runs on compute capability 9.0 alone, and a {gpu.slug} has {gpu.sm[3:]}.")
+        raise Unsupported(f"{case.impl} runs on compute capability 9.0 alone, not on {gpu.slug}.")
     _needs(case, gpu, (9, 0))
     dim, causal = max(64, padded_head_dim(case.shape.head_dim)), case.shape.causal
     kernels: list[Kernel] = []
@@ -88,7 +88,7 @@ def flash_attn_3(case: Case, gpu: Gpu) -> list[Kernel]:
 def flash_attn_4(case: Case, gpu: Gpu) -> list[Kernel]:
     """FlashAttention-4, for Blackwell's data-centre parts; one CTA per tile backward."""
     if gpu.compute_capability[0] != _BLACKWELL:
-        raise Unsupported(f"{case.impl} has a model for compute capability 10.0 alone, not for a {gpu.slug}.")
+        raise Unsupported(f"{case.impl} has a model for compute capability 10.0 alone, not for {gpu.slug}.")
     _needs(case, gpu, (10, 0))
     return _tensor_memory(case)
 
@@ -237,7 +237,7 @@ def _needs(case: Case, gpu: Gpu, capability: tuple[int, int]) -> None:
         raise Unsupported(f"{case.impl} has no kernels for fp32.")
     if gpu.compute_capability < capability or (case.dtype == "bf16" and gpu.bf16_tensor_tflops is None):
         least = ".".join(map(str, capability))
-        raise Unsupported(f"{case.impl} needs compute capability {least} for {case.dtype}, a {gpu.slug} has less.")
+        raise Unsupported(f"{case.impl} needs compute capability {least} for {case.dtype}, and {gpu.slug} has less.")
 
 
 def _flash_attn_2_forward(case: Case, gpu: Gpu) -> TiledKernel:

@@ -117,7 +117,7 @@ def flops_per_clk(gpu: Gpu, dtype: str) -> float:
         return gpu.fp32_tflops * 1e6 / (gpu.sm_count * gpu.boost_max_mhz)
     peak = gpu.tensor_tflops(dtype)
     if peak is None:
-        raise Unsupported(f"No tensor-core peak of a {gpu.slug} is known for {dtype}.")
+        raise Unsupported(f"No tensor-core peak of {gpu.slug} is known for {dtype}.")
     return peak * 1e6 / (gpu.sm_count * gpu.boost_mhz)
 
 

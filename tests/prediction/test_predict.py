@@ -22,9 +22,9 @@ SHAPE = AttentionShape(4, 16, 16, 4096, 4096, 128)
     [
         (Case("flashinfer", SHAPE), "h100-sxm", "There is no time model for flashinfer."),
         (Case("flash-attn-3", SHAPE), "a100-sxm-80", "flash-attn-3 runs on compute capability 9.0 alone"),
-        (Case("flash-attn-4", SHAPE), "h100-sxm", "compute capability 10.0 alone, not for a h100-sxm"),
+        (Case("flash-attn-4", SHAPE), "h100-sxm", "compute capability 10.0 alone, not for h100-sxm"),
         (Case("flash-attn-2", SHAPE, dtype="fp32"), "h100-sxm", "flash-attn-2 has no kernels for fp32."),
-        (Case("flash-attn-2", SHAPE), "t4", "needs compute capability 8.0 for fp16, a t4 has less"),
+        (Case("flash-attn-2", SHAPE), "t4", "needs compute capability 8.0 for fp16, and t4 has less"),
         (Case("flash-attn-2", SHAPE, features=Features(softcap=30)), "h100-sxm", "knows nothing of softcap 30"),
         (Case("flash-attn-2", replace(SHAPE, head_dim_v=64)), "h100-sxm", "head_dim of V that differs"),
         (Case("flash-attn-2", AttentionShape.packed([(5, 7)], 1, 1, 64)), "h100-sxm", "packed batches"),

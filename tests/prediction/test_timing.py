@@ -107,5 +107,5 @@ def test_a_product_of_pytorch() -> None:
 
 
 def test_a_type_without_a_peak_is_refused() -> None:
-    with pytest.raises(Unsupported, match="No tensor-core peak of a t4"):
+    with pytest.raises(Unsupported, match="No tensor-core peak of t4"):
         flops_per_clk(gpus.get("t4"), "bf16")
