@@ -39,8 +39,8 @@ def advice_for(case: Case, gpu: Gpu, terms_ms: Mapping[Pipe, float], longest: Ke
     elif first != "launch":
         saved = ms - max(terms_ms[first], terms_ms["launch"])
         sentences.append(
-            f"The other units ({_WORDS[second][0]} {_share(terms_ms[second], ms)}) and waiting take the rest; if all hid "
-            f"behind it, {_share(saved, ms)} would be saved."
+            f"The other units ({_WORDS[second][0]} {_share(terms_ms[second], ms)}) and waiting take the rest; if all "
+            f"hid behind it, {_share(saved, ms)} would be saved."
         )
     if isinstance(longest.kernel, TiledKernel) and 1 - longest.balance > _WORTH_A_WORD:
         sentences.append(_balance(case, gpu, longest.kernel, longest.balance))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
@@ -80,3 +82,18 @@ def test_intervals_hold_nine_in_ten_of_the_curves_that_were_left_out() -> None:
 
 def test_the_gpus_that_were_fitted_are_those_of_the_points() -> None:
     assert set(shipped().fitted_gpus) == {row["gpu"] for row in ROWS}
+
+
+def test_the_documented_errors_are_those_of_the_residuals() -> None:
+    root = Path(__file__).resolve().parents[2]
+    spec = importlib.util.spec_from_file_location("prediction_table", root / "scripts" / "prediction_table.py")
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    text = (root / "docs" / "prediction.md").read_text(encoding="utf-8")
+    assert script.documented(text) == text, "run: python scripts/prediction_table.py"
+    assert f"| **all** | {len(ROWS)} | {100 * mape('fitted'):.1f} |" in text
+    changes = (root / "CHANGELOG.md").read_text(encoding="utf-8")
+    words = " ".join(changes.split())
+    assert f"{100 * mape('fitted'):.1f} % off on average, {100 * mape('curve_out'):.1f} % on curves" in words
+    assert f"and {100 * mape('gpu_out'):.1f} % on GPUs that were left out" in words
