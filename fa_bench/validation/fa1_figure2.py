@@ -105,6 +105,7 @@ def validate(predict: PredictTime) -> Validation:
         (
             LeftOut("GFLOPs", len(flops), odd),
             LeftOut("time, padding mask", 2, "a key-padding mask, which no case here has"),
+            *(LeftOut(f"time, {row['version']}", 1, str(row["no_model"])) for row in times if row["no_model"]),
         ),
         scores=tuple(_scores(moved, times)),
     )
