@@ -127,7 +127,7 @@ def passes_bytes(passes: int, tensors: int) -> int:
     Examples
     --------
     >>> passes_bytes(11 + 4, 12) / 1e9, passes_bytes(11 + 7, 12) / 1e9
-    (33.822867456, 40.265318400)
+    (33.822867456, 40.2653184)
     """
     rows = SHAPE.slices * SHAPE.seq_q
     return 2 * rows * (passes * SHAPE.seq_kv + tensors * SHAPE.head_dim)
