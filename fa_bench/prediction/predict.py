@@ -81,7 +81,7 @@ def predict_time(
     kernels = BUILDERS[case.impl](case, gpu)
     generation, generation_of = known.generation(gpu)
     implementation, implementation_of = _implementation(case.impl, gpu, known)
-    clock = generation.clock_share * gpu.boost_mhz if clock_mhz is None else clock_mhz
+    clock = known.clock_mhz(gpu) if clock_mhz is None else clock_mhz
     times = tuple(kernel_time(kernel, case, gpu, generation, implementation, clock) for kernel in kernels)
     ms = sum(time.ms for time in times)
     terms: dict[Pipe, float] = {}

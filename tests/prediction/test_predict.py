@@ -72,6 +72,15 @@ def test_both_passes_are_the_sum_of_each() -> None:
     assert both == pytest.approx(forward + backward)
 
 
+def test_a_board_with_less_power_per_sm_runs_slower() -> None:
+    """An L4 has 72 W for 58 SMs at 2040 MHz, 0.609 W per SM and GHz; an RTX 4090 450 / 128 / 2.52 = 1.395."""
+    clocks = [
+        predict_time(Case("flash-attn-2", SHAPE), gpu).clock_mhz / gpu.boost_mhz
+        for gpu in map(gpus.get, ("rtx-4090", "l4"))
+    ]
+    assert clocks[1] / clocks[0] == pytest.approx((0.6085 / 1.395) ** (1 / 3), rel=1e-3)
+
+
 def test_a_locked_clock_slows_the_sms_and_not_memory() -> None:
     fast, slow = (predict_time(Case("flash-attn-3", SHAPE), H100, clock_mhz=mhz) for mhz in (1800, 900))
     assert slow.terms_ms["tensor"] == pytest.approx(2 * fast.terms_ms["tensor"])
@@ -117,6 +126,7 @@ def test_constants_can_be_handed_over() -> None:
             {"all": errors},
             errors,
             ("h100-sxm",),
+            {},
         )
         for factor in (1.0, 2.0)
     )
