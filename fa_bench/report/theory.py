@@ -11,7 +11,7 @@ from fa_bench.model import bounds, gpus
 from fa_bench.records import Record
 from fa_bench.report.case_traffic import CaseTraffic
 from fa_bench.report.names import record_name
-from fa_bench.report.papers import record_shape, stated_sram_bytes
+from fa_bench.report.papers import record_shape, stated_sram_bytes, theorem2
 from fa_bench.report.tables import UNKNOWN, Column, Table
 from fa_bench.units import format_bytes, format_count, format_number, format_ratio
 
@@ -237,11 +237,13 @@ def theory_table(shape_title: str, cases: Sequence[CaseTraffic], sram_bytes: int
         impl = record_name(case.record).impl
         if (divided := _split(case.record)) is not None:
             rows.append(row(f"{impl}, K/V in {divided.splits} splits", divided.elements, divided.nbytes))
-        if case.total_bytes is not None:
-            rows.append(row(f"{impl}, predicted", case.total_bytes / itemsize, case.total_bytes))
         read, written = case.counted("read"), case.counted("write")
-        if read is not None and written is not None:
-            rows.append(row(f"{impl}, {case.source}", (read + written) / itemsize, read + written))
+        counted = None if read is None or written is None else read + written
+        # Where both are equal, one row says it.
+        if case.total_bytes is not None and case.total_bytes != counted:
+            rows.append(row(f"{impl}, predicted", case.total_bytes / itemsize, case.total_bytes))
+        if counted is not None:
+            rows.append(row(f"{impl}, {case.source}", counted / itemsize, counted))
     columns = (Column(""), Column("elements", "right"), Column("bytes", "right"), Column("of bound", "right"))
     title = f"Theory, M = {format_bytes(theory.sram_bytes)}, {shape_title}"
     return Table(title, columns, tuple(rows), _note(record, shape, theory, stated=sram_bytes is not None))
@@ -279,26 +281,23 @@ def _algorithms(shape: AttentionShape, direction: str, theory: CaseTheory) -> tu
 
 
 def _note(record: Record, shape: AttentionShape, theory: CaseTheory, *, stated: bool) -> str:
-    itemsize = ITEMSIZE[record.dtype]
-    whose = "as stated" if stated else f"the shared memory that a CTA may have on {record.gpu}"
-    dim = bound_dim(shape, record.direction)
-    relation = "M >= d²" if theory.regime == bounds.LARGE else "M < d²"
-    formula = "N²d²/M" if theory.regime == bounds.LARGE else "N²d/√M"
+    whose = "as stated" if stated else f"shared memory of a CTA on {record.gpu}"
+    square = format_count(bound_dim(shape, record.direction) ** 2)
+    if theory.regime == bounds.LARGE:
+        formula = f"N²d²/M (large cache: M >= d² = {square})"
+    else:
+        formula = f"N²d/√M (small cache: M < d² = {square})"
     lines = [
-        f"M: {whose}; {format_count(theory.m_elements)} elements of {itemsize} bytes. The papers' algorithms in tiles "
-        f"of {theory.block_m} x {theory.block_n}: Bc = ⌈M/4d⌉ keys, Br = min(Bc, d) queries.",
-        f"bound: {formula} for a {theory.regime} ({relation} = {format_count(dim**2)}); it and the theorems with the "
-        "constant 1. of bound: bytes over the bound's.",
+        f"M: {whose}, {format_count(theory.m_elements)} elements. The papers' algorithms in tiles of "
+        f"{theory.block_m} x {theory.block_n}: Bc = ⌈M/4d⌉ keys, Br = min(Bc, d) queries.",
+        f"bound: {formula}; it and the theorems with the constant 1.",
     ]
     compulsory = (record.compulsory_read_bytes or 0) + (record.compulsory_write_bytes or 0)
     if theory.bound_bytes < compulsory:
-        lines.append("Inputs and outputs are more than the bound and must be moved in any case: here they bind.")
+        lines.append("Inputs and outputs are more than the bound: here they bind.")
     if shape.causal or shape.windowed:
-        lines.append("Of the mask theorems and algorithms see nothing; the bound has the visible pairs for N².")
-    if record.direction == "fwd" and record.head_dim_v in (None, record.head_dim):
-        misread = shape.slices * bounds.flash1_theorem2_m_in_bytes(
-            shape.seq_q, shape.seq_kv, shape.head_dim, theory.sram_bytes
-        )
-        nbytes = format_bytes(round(misread * itemsize))
-        lines.append(f"Theorem 2 as it is often misread, with M in bytes: {nbytes}.")
+        lines.append("Theorems and algorithms see no mask; the bound has the visible pairs for N².")
+    misread = theorem2(record, theory.sram_bytes)
+    if misread is not None:
+        lines.append(f"Theorem 2 as it is often misread, with M in bytes: {format_bytes(misread.bytes_m_in_bytes)}.")
     return "\n".join(lines)
