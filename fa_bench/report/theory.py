@@ -120,27 +120,36 @@ def distance(moved_bytes: int | None, bound_bytes: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Sparse:
-    """What a mask leaves for algorithms that skip its zero blocks, in elements of all slices.
+    """What algorithms that skip the zero blocks of a mask move, in elements of all slices, at the paper's block sizes.
 
     Attributes
     ----------
     density : float
-        s of Proposition 4: the fraction of nonzero blocks, at the first paper's block sizes.
+        s of Proposition 4: the fraction of nonzero blocks.
     proposition4_elements : int
         N·d + N²·d²·s/M, constant 1.
+    algorithm5_elements, flash2_elements : int
+        Algorithm 5 of FlashAttention, and FlashAttention-2 as its section 3.1 says, every access counted.
     """
 
     density: float
     proposition4_elements: int
+    algorithm5_elements: int
+    flash2_elements: int
 
 
 def sparse(shape: AttentionShape, theory: CaseTheory) -> Sparse | None:
-    """Proposition 4 for the mask of a forward pass; None without a mask."""
+    """What skipping blocks leaves of a forward pass; None without a mask."""
     if not (shape.causal or shape.windowed):
         return None
-    density = bounds.mask_blocks(shape, theory.block_m, theory.block_n).density
-    sizes = (shape.seq_q, shape.seq_kv, shape.head_dim, theory.m_elements)
-    return Sparse(density, round(shape.slices * bounds.flash1_proposition4(*sizes, density, shape.dim_v)))
+    left = bounds.mask_blocks(shape, theory.block_m, theory.block_n)
+    size, dim_v = (shape.seq_q, shape.seq_kv, shape.head_dim), shape.dim_v
+    return Sparse(
+        left.density,
+        round(shape.slices * bounds.flash1_proposition4(*size, theory.m_elements, left.density, dim_v)),
+        shape.slices * bounds.flash1(*size, theory.block_n, dim_v, left.visited_rows).total,
+        shape.slices * bounds.flash2(*size, theory.block_m, dim_v, left.visited_keys).total,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +211,8 @@ def theory_document(case: CaseTraffic, sram_bytes: int | None) -> dict[str, obje
         **asdict(theory),
         "density": None if masked is None else masked.density,
         "proposition4_elements": None if masked is None else masked.proposition4_elements,
+        "algorithm5_elements": None if masked is None else masked.algorithm5_elements,
+        "flash2_sparse_elements": None if masked is None else masked.flash2_elements,
         "split_kv_splits": None if divided is None else divided.splits,
         "split_kv_elements": None if divided is None else divided.elements,
         "split_kv_bytes": None if divided is None else divided.nbytes,
@@ -233,6 +244,12 @@ def theory_table(shape_title: str, cases: Sequence[CaseTraffic], sram_bytes: int
         rows.append(row(f"Proposition 4, s = {format_number(masked.density)}", elements, elements * itemsize))
     for name, elements in zip(names.algorithms, _algorithms(shape, record.direction, theory), strict=True):
         rows.append(row(name, elements, elements * itemsize))
+    if masked is not None:
+        for name, elements in (
+            ("FlashAttention, Alg. 5", masked.algorithm5_elements),
+            ("FlashAttention-2, blocks skipped", masked.flash2_elements),
+        ):
+            rows.append(row(name, elements, elements * itemsize))
     for case in cases:
         impl = record_name(case.record).impl
         if (divided := _split(case.record)) is not None:
@@ -296,7 +313,7 @@ def _note(record: Record, shape: AttentionShape, theory: CaseTheory, *, stated: 
     if theory.bound_bytes < compulsory:
         lines.append("Inputs and outputs are more than the bound: here they bind.")
     if shape.causal or shape.windowed:
-        lines.append("Theorems and algorithms see no mask; the bound has the visible pairs for N².")
+        lines.append("Theorems 2 and 5 and Algorithms 0 to 4 see no mask; the bound has the visible pairs for N².")
     misread = theorem2(record, theory.sram_bytes)
     if misread is not None:
         lines.append(f"Theorem 2 as it is often misread, with M in bytes: {format_bytes(misread.bytes_m_in_bytes)}.")

@@ -160,7 +160,7 @@ def test_every_field_of_the_document_is_documented(record: Callable) -> None:
     section = docs.split("\n## io-model\n")[1].split("\n## ")[0]
     made = document([case_traffic(record(), MODEL)])
     (case,) = made["cases"]
-    for field in (*made, *case, *case["paper"], *case["traffic"][0]):
+    for field in (*made, *case, *case["paper"], *case["theory"], *case["traffic"][0]):
         assert f"`{field}`" in section, field
 
 

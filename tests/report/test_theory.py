@@ -77,7 +77,12 @@ def test_the_bound_has_the_visible_pairs_and_proposition_4_the_nonzero_blocks(re
     assert (theory["bound_elements"], theory["predicted_distance"]) == (131_200, 1.0)
     assert (theory["density"], theory["proposition4_elements"]) == (0.53125, 204_800)
     assert theory["theorem_elements"] == 262_144  # no mask
-    assert rows_of(case, sram_bytes=32 * 1024)["Proposition 4, s = 0.531"] == ("204,800", "400 KiB", "1.56×")
+    # 136 · 64 = 8704 rows: Algorithm 5 131,072 + 8704 · 196, FlashAttention-2 131,072 + 1024 + 8704 · 128.
+    assert (theory["algorithm5_elements"], theory["flash2_sparse_elements"]) == (1_837_056, 1_246_208)
+    rows = rows_of(case, sram_bytes=32 * 1024)
+    assert rows["Proposition 4, s = 0.531"] == ("204,800", "400 KiB", "1.56×")
+    assert rows["FlashAttention, Alg. 5"] == ("1,837,056", "3.50 MiB", "14.0×")
+    assert rows["FlashAttention-2, blocks skipped"] == ("1,246,208", "2.38 MiB", "9.50×")
 
 
 def test_split_kv_fills_the_sms(record: Callable) -> None:
