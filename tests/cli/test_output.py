@@ -95,9 +95,3 @@ def test_what_is_folded_goes_on_indented() -> None:
         "one two\n  three four\n      five\n\nundividedwords\n    six"
     )
     assert folded("read  Q    1,024", 80) == "read  Q    1,024"
-
-
-def test_a_title_is_as_wide_as_the_table_may_be(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    monkeypatch.setenv("COLUMNS", "20")
-    Output(Format.TABLE).emit([Table("a title of more than 20", (Column("a"),), (("1",),))], [])
-    assert capsys.readouterr().out.splitlines()[:2] == ["a title of more than", "    20"]
