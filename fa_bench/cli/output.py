@@ -41,6 +41,9 @@ _STYLES: Final[Mapping[str, str]] = {
 }
 
 
+#: Columns of text that is no table.
+WIDTH: Final = 80
+
 #: What stands for a sign of ours where standard output lacks it: shades of maps, × and others.
 _STAND_INS: Final = str.maketrans({"░": ".", "▒": ":", "▓": "+", "█": "#", "×": "x", "√": "sqrt", "─": "-", "·": "*"})
 
@@ -199,6 +202,17 @@ def make_streams_safe() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="replace")
+
+
+def folded(text: str, width: int = WIDTH) -> str:
+    """``text`` in lines of at most ``width`` columns; what goes on from a longer line is indented. Words stay whole."""
+    lines = []
+    for line in text.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        lines += textwrap.wrap(
+            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ) or [""]
+    return "\n".join(lines)
 
 
 def _put(text: str) -> None:
