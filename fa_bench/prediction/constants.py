@@ -120,9 +120,13 @@ class Constants:
     reference_power: Mapping[str, float]
 
     def clock_mhz(self, gpu: Gpu) -> float:
-        """The SM clock that a GPU sustains."""
+        """The SM clock that a GPU sustains.
+
+        That a board which was fitted goes beyond its data sheet's boost says nothing of others.
+        """
         generation, name = self.generation(gpu)
-        return generation.clock_share * gpu.boost_mhz * power_factor(gpu, self.reference_power.get(name))
+        share = generation.clock_share if gpu.slug in self.fitted_gpus else min(1.0, generation.clock_share)
+        return share * gpu.boost_mhz * power_factor(gpu, self.reference_power.get(name))
 
     def generation(self, gpu: Gpu) -> tuple[Generation, str]:
         """The constants for a GPU, and the generation that they are of.

@@ -237,7 +237,7 @@ def _needs(case: Case, gpu: Gpu, capability: tuple[int, int]) -> None:
         raise Unsupported(f"{case.impl} has no kernels for fp32.")
     if gpu.compute_capability < capability or (case.dtype == "bf16" and gpu.bf16_tensor_tflops is None):
         least = ".".join(map(str, capability))
-        raise Unsupported(f"{case.impl} needs compute capability {least} for {case.dtype}, and {gpu.slug} has less.")
+        raise Unsupported(f"{case.impl} in {case.dtype} needs compute capability {least}: not on {gpu.slug}.")
 
 
 def _flash_attn_2_forward(case: Case, gpu: Gpu) -> TiledKernel:

@@ -157,9 +157,9 @@ def _notes(impl: str, gpu: Gpu, implementation: str, generation: str, known: Con
     notes = []
     own = fitted.generation_name(gpu)
     if generation != own:
-        notes.append(f"No published time is of {own}, the generation of {gpu.slug}: its constants are {generation}'s.")
+        notes.append(f"No published time is of {own}, nor of {gpu.slug}: constants of {generation}.")
     elif gpu.slug not in known.fitted_gpus:
-        notes.append(f"No published time is of {gpu.slug}: its constants are those of other GPUs of {own}.")
+        notes.append(f"No published time is of {gpu.slug}: constants of other GPUs of {own}.")
     if implementation != impl:
         notes.append(f"The constants of {impl} are {implementation}'s.")
     return tuple(notes)
