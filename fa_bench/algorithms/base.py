@@ -8,13 +8,13 @@ never be made from the formula.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
 from fa_bench.cases import Case, Direction, Tile
 from fa_bench.model.gpu import Gpu
+from fa_bench.sizes import ceil_div
 
 Role = Literal["input", "output", "workspace"]
 Op = Literal["read", "write"]
@@ -121,7 +121,7 @@ class Program:
     @property
     def nbytes(self) -> int:
         """Bytes of all buffers, each rounded up to the base alignment."""
-        return sum(math.ceil(b.nbytes / BASE_ALIGNMENT) * BASE_ALIGNMENT for b in self.buffers)
+        return sum(ceil_div(b.nbytes, BASE_ALIGNMENT) * BASE_ALIGNMENT for b in self.buffers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,16 @@ most ``column_bytes`` bytes each, and a matrix is cut into such pieces from its 
 Rows need not start on a sector (fp16 with head_dim 40 has rows of 80 bytes). Only the start address modulo 32, the
 *phase*, matters, and the phases of successive pieces repeat after at most 32 pieces: counts are sums over phases, not
 over rows.
+
+Sizes may be arrays with one element for each case (:mod:`fa_bench.sizes`). Phases are then an axis before that one.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +50,8 @@ def copy_sectors(
     phase: npt.ArrayLike,
     rows: npt.ArrayLike,
     *,
-    row_bytes: int,
-    pitch_bytes: int,
+    row_bytes: npt.ArrayLike,
+    pitch_bytes: npt.ArrayLike,
     group_rows: int,
     column_bytes: int,
 ) -> IntArray:
@@ -56,12 +60,12 @@ def copy_sectors(
     Parameters
     ----------
     phase : array_like of int
-        Address of the first row modulo 32; broadcast with ``rows``.
+        Address of the first row modulo 32; broadcast with ``rows``, ``row_bytes`` and ``pitch_bytes``.
     rows : array_like of int
         Rows that are copied, at least 0; the last piece may be cut short.
-    row_bytes : int
+    row_bytes : array_like of int
         Bytes that are copied of each row.
-    pitch_bytes : int
+    pitch_bytes : array_like of int
         Bytes from row to row, at least ``row_bytes`` (rows must not overlap).
     group_rows : int
         Rows that one instruction covers.
@@ -83,9 +87,35 @@ def copy_sectors(
     >>> int(copy_sectors(0, 2, row_bytes=80, pitch_bytes=80, group_rows=1, column_bytes=128))
     6
     """
+    start, count, width = (np.asarray(given, np.int64) for given in (phase, rows, row_bytes))
+    pitch = _like_pitch(width, np.asarray(pitch_bytes, np.int64))
+    kinds = width * _KIND + pitch
+    if not kinds.ndim:
+        return _copied(start, count, int(width), int(pitch), group_rows, column_bytes)
+    start, count, kinds = np.broadcast_arrays(start, count, kinds)
+    sectors = np.empty(kinds.shape, np.int64)
+    for kind in np.flatnonzero(np.bincount(kinds.ravel())).tolist():
+        here = kinds == kind
+        sectors[here] = _copied(start[here], count[here], *divmod(kind, _KIND), group_rows, column_bytes)
+    return sectors
+
+
+#: More bytes than a row that is copied has, with its gap; tells kinds of rows apart.
+_KIND: Final = 4096
+
+
+def _like_pitch(row_bytes: IntArray, pitch_bytes: IntArray) -> IntArray:
+    """The smallest pitch whose rows lie alike in sectors: a gap of a whole sector or more is as good as one."""
+    gap = pitch_bytes - row_bytes
+    return np.asarray(row_bytes + np.where(gap < SECTOR_BYTES, gap, SECTOR_BYTES + gap % SECTOR_BYTES), np.int64)
+
+
+def _copied(
+    start: IntArray, rows: IntArray, row_bytes: int, pitch_bytes: int, group_rows: int, column_bytes: int
+) -> IntArray:
+    """`copy_sectors` of rows of one kind."""
     table = _piece_table(row_bytes, pitch_bytes, group_rows, column_bytes)
-    pieces, tail = np.divmod(np.asarray(rows, np.int64), group_rows)
-    start = np.asarray(phase, np.int64)
+    pieces, tail = np.divmod(rows, group_rows)
     step = group_rows * pitch_bytes % SECTOR_BYTES
     period = SECTOR_BYTES // math.gcd(step, SECTOR_BYTES)
     total = table[(start + pieces * step) % SECTOR_BYTES, tail]
@@ -106,19 +136,53 @@ def slice_phases(buffer: Buffer, first_row: int = 0) -> tuple[IntArray, IntArray
 
     Returns
     -------
-    phases, counts : ndarray of int64
-        The slices' start addresses modulo 32 that occur, and how many slices have each.
+    phases : ndarray of int64
+        The slices' start addresses modulo 32 that occur.
+    counts : ndarray of int64
+        How many slices have each; ``[phase, case]`` where sizes are arrays.
     """
     itemsize = ELEMENT_BYTES[buffer.dtype]
-    counts = np.zeros(SECTOR_BYTES, np.int64)
-    counts[first_row * buffer.strides[2] * itemsize % SECTOR_BYTES] = 1
-    for size, stride in zip(buffer.shape[:2], buffer.strides[:2], strict=True):
-        # Places k, k + 32, k + 64, ... along the axis start at the same phase.
-        place = np.arange(min(size, SECTOR_BYTES), dtype=np.int64)
-        step, times = place * (stride * itemsize % SECTOR_BYTES), (size - 1 - place) // SECTOR_BYTES + 1
-        moved = np.zeros_like(counts)
-        for phase in np.flatnonzero(counts):
-            np.add.at(moved, (phase + step) % SECTOR_BYTES, counts[phase] * times)
-        counts = moved
-    phases = np.flatnonzero(counts)
-    return phases.astype(np.int64), counts[phases]
+    (batch, heads, *_), (batch_step, head_step, row_step, *_) = buffer.shape, (n * itemsize for n in buffer.strides)
+    unit = _common_power(batch_step, head_step, first_row * row_step)
+    classes = SECTOR_BYTES // unit
+    within = np.arange(classes)
+    if np.array_equal(heads * head_step, batch_step):  # slices follow each other
+        counts = _progression(batch * heads, head_step // unit, classes)
+    else:
+        by_head = _progression(heads, head_step // unit, classes)
+        by_batch = _progression(batch, batch_step // unit, classes)
+        counts = sum((by_head[(within - k) % classes] * by_batch[k] for k in range(classes)), np.zeros_like(by_head))
+    if first_row:
+        counts = counts[(within - first_row * row_step // unit) % classes]
+    occur = np.flatnonzero(counts.reshape(classes, -1).any(axis=1))
+    return occur * unit, counts[occur]
+
+
+def _common_power(*steps: int) -> int:
+    """The largest power of two, up to a sector, that divides all of ``steps``."""
+    bits = SECTOR_BYTES
+    for step in steps:
+        bits |= int(np.bitwise_or.reduce(np.atleast_1d(np.asarray(step % SECTOR_BYTES, np.int64))))
+    return bits & -bits
+
+
+def _progression(size: int, step: int, classes: int) -> IntArray:
+    """How many of 0, step, 2·step, ... (``size`` terms) are 0, 1, ... modulo ``classes``, a power of two."""
+    first, period = _first_terms(classes)
+    step = step % classes
+    # Terms first, first + period, first + 2 period, ... are alike.
+    counts = (size - 1 - first[:, step]) // period[step] + 1
+    return np.asarray(np.where(first[:, step] < period[step], counts, 0), np.int64)
+
+
+@functools.cache
+def _first_terms(classes: int) -> tuple[IntArray, IntArray]:
+    """Of ``i · step`` modulo ``classes``: the first i that gives a class, ``[class, step]``, and the period of a step.
+
+    ``classes`` stands for a class that no term gives.
+    """
+    first = np.full((classes, classes), classes, np.int64)
+    for i, step in itertools.product(range(classes - 1, -1, -1), range(classes)):
+        first[i * step % classes, step] = i
+    period = np.array([classes // math.gcd(step, classes) for step in range(classes)], np.int64)
+    return first, period

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -11,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fa_bench.algorithms.base import Program
+from fa_bench.algorithms.reach import Reach, reach
 from fa_bench.algorithms.tensors import padded_head_dim
 from fa_bench.cases import Case, Tile
 from fa_bench.errors import UsageError
 from fa_bench.model.gpu import Gpu
+from fa_bench.sizes import ceil_div
 from fa_bench.units import format_bytes
 
 CHUNK_BYTES: Final = 16
@@ -147,7 +148,12 @@ class TilePlan:
     @property
     def q_blocks(self) -> int:
         """Q tiles of a slice."""
-        return math.ceil(self.case.shape.seq_q / self.tile.block_m)
+        return ceil_div(self.case.shape.seq_q, self.tile.block_m)
+
+    @property
+    def kv_tiles(self) -> int:
+        """K/V tiles of a K/V head."""
+        return ceil_div(self.case.shape.seq_kv, self.tile.block_n)
 
     @property
     def warp_rows(self) -> int:
@@ -167,7 +173,16 @@ class TilePlan:
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan(TilePlan):
-    """The plan of a kernel that owns a Q tile and streams past it what K/V tiles its mask and window reach."""
+    """The plan of a kernel that owns a Q tile and streams past it what K/V tiles its mask and window reach.
+
+    `key_reach` is what all tiles together read; `q_rows`, `kv_blocks` and `kv_range` say it tile by tile, for one case.
+    """
+
+    def key_reach(self) -> Reach:
+        """Rows of K and V that the Q tiles of a slice read."""
+        shape, tile = self.case.shape, self.tile
+        sides = shape.window_left, shape.right
+        return reach(self.q_blocks, tile.block_m, shape.seq_kv, tile.block_n, shape.diagonal, *sides)
 
     def q_rows(self) -> npt.NDArray[np.int64]:
         """Rows of each Q tile."""
