@@ -87,27 +87,28 @@ def copy_sectors(
     >>> int(copy_sectors(0, 2, row_bytes=80, pitch_bytes=80, group_rows=1, column_bytes=128))
     6
     """
-    start, count, width = (np.asarray(given, np.int64) for given in (phase, rows, row_bytes))
-    pitch = _like_pitch(width, np.asarray(pitch_bytes, np.int64))
-    kinds = width * _KIND + pitch
+    start, count, width, pitch = (np.asarray(given, np.int64) for given in (phase, rows, row_bytes, pitch_bytes))
+    # A gap of a whole sector or more between rows is as good as one.
+    gap = pitch - width
+    kinds = width * _GAPS + np.where(gap < SECTOR_BYTES, gap, SECTOR_BYTES + gap % SECTOR_BYTES)
+
+    def copied(kind: int, start: IntArray, count: IntArray) -> IntArray:
+        width, gap = divmod(kind, _GAPS)
+        return _copied(start, count, width, width + gap, group_rows, column_bytes)
+
     if not kinds.ndim:
-        return _copied(start, count, int(width), int(pitch), group_rows, column_bytes)
+        return copied(int(kinds), start, count)
     start, count, kinds = np.broadcast_arrays(start, count, kinds)
     sectors = np.empty(kinds.shape, np.int64)
-    for kind in np.flatnonzero(np.bincount(kinds.ravel())).tolist():
-        here = kinds == kind
-        sectors[here] = _copied(start[here], count[here], *divmod(kind, _KIND), group_rows, column_bytes)
+    first = int(kinds.min())
+    for kind in np.flatnonzero(np.bincount((kinds - first).ravel())).tolist():
+        here = kinds == first + kind
+        sectors[here] = copied(first + kind, start[here], count[here])
     return sectors
 
 
-#: More bytes than a row that is copied has, with its gap; tells kinds of rows apart.
-_KIND: Final = 4096
-
-
-def _like_pitch(row_bytes: IntArray, pitch_bytes: IntArray) -> IntArray:
-    """The smallest pitch whose rows lie alike in sectors: a gap of a whole sector or more is as good as one."""
-    gap = pitch_bytes - row_bytes
-    return np.asarray(row_bytes + np.where(gap < SECTOR_BYTES, gap, SECTOR_BYTES + gap % SECTOR_BYTES), np.int64)
+#: Gaps between rows that matter.
+_GAPS: Final = 2 * SECTOR_BYTES
 
 
 def _copied(
@@ -168,21 +169,20 @@ def _common_power(*steps: int) -> int:
 
 def _progression(size: int, step: int, classes: int) -> IntArray:
     """How many of 0, step, 2·step, ... (``size`` terms) are 0, 1, ... modulo ``classes``, a power of two."""
-    first, period = _first_terms(classes)
-    step = step % classes
+    terms, stride = np.broadcast_arrays(size, step % classes)
+    first, shift = (table[..., stride] for table in _first_terms(classes))
     # Terms first, first + period, first + 2 period, ... are alike.
-    counts = (size - 1 - first[:, step]) // period[step] + 1
-    return np.asarray(np.where(first[:, step] < period[step], counts, 0), np.int64)
+    return np.asarray(np.where(first < classes, ((terms - 1 - first) >> shift) + 1, 0), np.int64)
 
 
 @functools.cache
 def _first_terms(classes: int) -> tuple[IntArray, IntArray]:
-    """Of ``i · step`` modulo ``classes``: the first i that gives a class, ``[class, step]``, and the period of a step.
+    """Of ``i · step`` modulo ``classes``, by step: the first i that gives a class, ``[class, step]``, and the period.
 
-    ``classes`` stands for a class that no term gives.
+    The period is a power of two, whose exponent is given. ``classes`` stands for a class that no term gives.
     """
     first = np.full((classes, classes), classes, np.int64)
     for i, step in itertools.product(range(classes - 1, -1, -1), range(classes)):
         first[i * step % classes, step] = i
-    period = np.array([classes // math.gcd(step, classes) for step in range(classes)], np.int64)
-    return first, period
+    periods = (classes // math.gcd(step, classes) for step in range(classes))
+    return first, np.array([period.bit_length() - 1 for period in periods], np.int64)
