@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from fa_bench.backends.base import Backend, BackendName
     from fa_bench.model.peaks import MeasuredPeaks
-    from fa_bench.report.io_model import CaseTraffic
+    from fa_bench.report.case_traffic import CaseTraffic
     from fa_bench.report.tables import Table
     from fa_bench.sweep.plan import SweepPlan
 
@@ -157,7 +157,7 @@ def _backends(
 def _tables(case: CaseTraffic) -> list[Table]:
     """The tables of one case: global traffic, what the caches make of it, what hardware counted, as far as known."""
     from fa_bench.report.caches import caches_table
-    from fa_bench.report.io_model import case_table
+    from fa_bench.report.case_traffic import case_table
     from fa_bench.report.levels import levels_table
 
     behind = (caches_table(case.record, case.traffic), levels_table(case.record, case.traffic))
@@ -168,7 +168,7 @@ def _run(
     output: Output, made: SweepPlan, backends: Sequence[Backend], measured: MeasuredPeaks | None
 ) -> Iterator[CaseTraffic]:
     """Each case as it is done: counted where there is a backend, else predicted."""
-    from fa_bench.report.io_model import PREDICTED_ONLY, case_traffic
+    from fa_bench.report.case_traffic import PREDICTED_ONLY, case_traffic
     from fa_bench.report.names import case_name
     from fa_bench.sweep.build import Site
     from fa_bench.sweep.case import run_case, unrun_rows

@@ -28,7 +28,12 @@ def test_the_examples_of_the_documentation() -> None:
     "module",
     [
         "fa_bench.units",
-        "fa_bench.model.bounds",
+        "fa_bench.model.bounds.backward",
+        "fa_bench.model.bounds.elements",
+        "fa_bench.model.bounds.forward",
+        "fa_bench.model.bounds.lower",
+        "fa_bench.model.bounds.mask",
+        "fa_bench.model.bounds.orders",
         "fa_bench.model.dram",
         "fa_bench.model.flops",
         "fa_bench.model.occupancy",

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fa_bench.records import Record, TensorTraffic
-from fa_bench.report.io_model import (
-    PREDICTED_ONLY,
-    case_table,
-    case_traffic,
-    document,
-    flat_rows,
-    paper_bytes,
-    paper_formula,
-    theorem2,
-    totals_tables,
-)
+from fa_bench.report.case_traffic import PREDICTED_ONLY, case_table, case_traffic
+from fa_bench.report.io_model import document, flat_rows, totals_tables
+from fa_bench.report.papers import paper_bytes, paper_formula, theorem2
 
 
 def row(tensor: str, op: str, source: str, nbytes: int, **other: str) -> TensorTraffic:
