@@ -170,7 +170,10 @@ class Algorithm(Protocol):
     fused: Mapping[Direction, frozenset[str]]
 
     def auto_tile(self, case: Case, gpu: Gpu) -> Tile:
-        """The default tile for ``case`` (whose tile is ignored) on ``gpu``, legal there."""
+        """The default tile for ``case`` (whose tile is ignored) on ``gpu``, legal there.
+
+        Of sizes it depends on the `fa_bench.algorithms.tiles.length_kind` of lengths at most.
+        """
         ...
 
     def resolve(self, case: Case, tile: Tile) -> Tile:

@@ -26,6 +26,9 @@ WARP_SIZE: Final = 32
 REGISTER_BUDGET: Final = 176
 REGISTER_LIMIT: Final = 232
 
+#: The longest side of a tile in an algorithm's list that depends on lengths.
+_LONGEST_SIDE: Final = 128
+
 #: CTAs of a grid's x axis.
 GRID_LIMIT: Final = 2**31 - 1
 
@@ -77,6 +80,11 @@ def row_unit(case: Case) -> int:
 def covering_power(size: int) -> int:
     """The smallest power of two, at least 16, that is not below ``size``: a larger tile would be half empty."""
     return max(16, 1 << (size - 1).bit_length())
+
+
+def length_kind(seq: int) -> int:
+    """What a default tile may ask of a length: lengths of a kind have the same one."""
+    return min(covering_power(seq), _LONGEST_SIDE)
 
 
 def default_stages(case: Case) -> int:

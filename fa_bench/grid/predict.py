@@ -1,0 +1,103 @@
+"""From groups of cases to columns of predictions, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fa_bench import algorithms
+from fa_bench.algorithms.tensors import padded_head_dim
+from fa_bench.algorithms.tiles import GRID_LIMIT
+from fa_bench.cases import Case
+from fa_bench.grid.plan import Group, groups
+from fa_bench.grid.sizes import Sizes, grid_case
+from fa_bench.model.gpu import Gpu
+from fa_bench.sweep.build import case_columns, predicted_columns
+from fa_bench.sweep.plan import PlannedCase, PlanningBackend, SweepRequest, judged, plan
+from fa_bench.sweep.predict import predict_global
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Cases that were planned alike, as columns named as in ``records.csv``.
+
+    Parameters
+    ----------
+    status : {"run", "skipped", "unsupported"}
+        Of all cases; ``reason`` says why they can't run.
+    columns : mapping
+        Column -> a value that all cases share, or an array of one for each; None for what is not known.
+    """
+
+    count: int
+    status: str
+    reason: str
+    columns: Mapping[str, Any]
+
+
+def blocks(request: SweepRequest, backends: Sequence[PlanningBackend], gpu: Gpu) -> Iterator[Block]:
+    """Predictions of all cases of ``request``, at most `fa_bench.grid.plan.BLOCK_CASES` at a time.
+
+    Global bytes, FLOPs, exponentials and compulsory bytes, each as :func:`fa_bench.sweep.predict.predict` has it. DRAM
+    bytes and what rests on them, the roofline and the arithmetic intensity, are not predicted here.
+
+    Parameters
+    ----------
+    request : SweepRequest
+        Its implementations named.
+    backends : sequence of backends
+        In order of preference.
+    gpu : Gpu
+    """
+    ours = tuple(impl for impl in request.impls if impl in algorithms.names() and request.seqlens is None)
+    others = tuple(impl for impl in request.impls if impl not in ours)
+    if ours:
+        for group in groups(replace(request, impls=ours), backends, gpu):
+            for sizes in group.blocks():
+                yield from _predicted(group, sizes, gpu)
+    if others:
+        for planned in plan(replace(request, impls=others), backends, gpu).cases:
+            yield _block(planned, planned.case, 1, gpu)
+
+
+def _predicted(group: Group, sizes: Sizes, gpu: Gpu) -> Iterator[Block]:
+    """The cases of ``sizes`` in one block, and each in a block of its own that arrays can't hold."""
+    planned = group.planned
+    shape = planned.case.shape
+    apart = sizes.exceed_64_bits(padded_head_dim(max(shape.head_dim, shape.dim_v)))
+    if planned.case.tile is not None and not apart.all():
+        within = ~apart
+        apart[within] = _beyond_a_grid(grid_case(planned.case, sizes.chosen(within)))
+    if apart.any():
+        together = sizes.chosen(~apart)
+        if len(together):
+            yield _block(planned, grid_case(planned.case, together), len(together), gpu)
+        for index in np.flatnonzero(apart).tolist():
+            alone = _replanned(planned, sizes.case(planned.case, index), gpu)
+            yield _block(alone, alone.case, 1, gpu)
+    else:
+        yield _block(planned, grid_case(planned.case, sizes), len(sizes), gpu)
+
+
+def _block(planned: PlannedCase, case: Case, count: int, gpu: Gpu) -> Block:
+    columns = {"gpu": gpu.slug, **case_columns(case), **predicted_columns(predict_global(case, gpu))}
+    return Block(count, planned.status, planned.reason, columns)
+
+
+def _beyond_a_grid(case: Case) -> npt.NDArray[np.bool_]:
+    """Which cases have a launch with more CTAs than a grid holds, which is refused case by case."""
+    launches = algorithms.get(case.impl).program(case).launches
+    ctas: npt.NDArray[np.int64] = np.max([launch.grid[0] for launch in launches], axis=0)
+    return ctas > GRID_LIMIT
+
+
+def _replanned(planned: PlannedCase, case: Case, gpu: Gpu) -> PlannedCase:
+    """Another case of the same group, planned on its own."""
+    if case.tile is None:
+        return replace(planned, case=case)
+    status, reason = judged(case, algorithms.get(case.impl), gpu)
+    return replace(planned, case=case, status=status, reason=reason)
