@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -43,10 +43,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fa_bench.backends.base import Backend, BackendName
+    from fa_bench.model.gpu import Gpu
     from fa_bench.model.peaks import MeasuredPeaks
     from fa_bench.report.case_traffic import CaseTraffic
     from fa_bench.report.tables import Table
-    from fa_bench.sweep.plan import SweepPlan
+    from fa_bench.sweep.plan import SweepPlan, SweepRequest
+
+#: A table, or a row, per tensor is for people; with more cases than this nobody wants one.
+_MANY_CASES: Final = 10_000
 
 
 def io_model(
@@ -74,6 +78,15 @@ def io_model(
     measure: Annotated[
         bool, typer.Option("--measure/--no-measure", help="Count bytes by executing the kernels, or only predict.")
     ] = True,
+    per: Annotated[
+        str | None,
+        typer.Option(
+            "--per",
+            help="Rows of CSV: one per tensor, or with --no-measure one per case, a million of them in seconds.",
+            metavar="tensor|case",
+            show_default="tensor; case for a CSV of more than 10,000 cases without measuring",
+        ),
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print how the prediction comes about, for the first shape.")
     ] = False,
@@ -112,6 +125,8 @@ def io_model(
     if explain:
         _explain(output, plan(request, model_only, target_gpu(gpu, model_only)))
         return 0
+    if _per_case(output, per, measure, request):
+        return _grid(output, request, target_gpu(gpu, model_only))
     if not measure and (interval or counters != "global"):
         option = "--interval" if interval else f"--counters {counters}"
         raise UsageError(f"--no-measure counts nothing, and {option} asks for counts.", "Leave one of them out.")
@@ -139,6 +154,41 @@ def io_model(
         output.warn(sentence)
     missing = uncounted(case.record for case in cases) if require_counters else 0
     return _verdict(output, cases) or int(missing > 0)
+
+
+def _per_case(output: Output, per: str | None, measure: bool, request: SweepRequest) -> bool:
+    """Whether rows are cases: as asked, or because there are very many of them."""
+    from fa_bench.errors import UsageError
+    from fa_bench.grid.plan import case_count
+
+    if per not in (None, "tensor", "case"):
+        raise UsageError(f"--per: {per!r} is neither tensor nor case.")
+    possible = not measure and output.fmt is Format.CSV
+    if per == "case" and not possible:
+        raise UsageError("--per case is for predictions as CSV.", "Add --no-measure --format csv.")
+    if per is None and possible and case_count(request, len(request.impls)) > _MANY_CASES:
+        output.say(f"More than {_MANY_CASES:,} cases: one row per case, without DRAM. --per tensor has one per tensor.")
+        return True
+    return per == "case"
+
+
+def _grid(output: Output, request: SweepRequest, gpu: Gpu) -> int:
+    """Predict all cases at a time, and write each block's rows before the next one is predicted."""
+    from fa_bench.cli.planning import ModelOnly
+    from fa_bench.grid.predict import blocks
+    from fa_bench.report import grid
+
+    output.write(grid.header())
+    output.start_progress()
+    done = 0
+    try:
+        for block in blocks(request, (ModelOnly(),), gpu):
+            output.write(grid.lines(block))
+            done += block.count
+            output.progress(f"{done:,} cases done", clock_goes_on=True)
+    finally:
+        output.stop_progress()
+    return 0
 
 
 def _backends(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,30 +12,13 @@ from fa_bench import algorithms
 from fa_bench.algorithms.tensors import padded_head_dim
 from fa_bench.algorithms.tiles import GRID_LIMIT
 from fa_bench.cases import Case
+from fa_bench.grid.block import Block
 from fa_bench.grid.plan import Group, groups
 from fa_bench.grid.sizes import Sizes, grid_case
 from fa_bench.model.gpu import Gpu
 from fa_bench.sweep.build import case_columns, predicted_columns
 from fa_bench.sweep.plan import PlannedCase, PlanningBackend, SweepRequest, judged, plan
 from fa_bench.sweep.predict import predict_global
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Cases that were planned alike, as columns named as in ``records.csv``.
-
-    Parameters
-    ----------
-    status : {"run", "skipped", "unsupported"}
-        Of all cases; ``reason`` says why they can't run.
-    columns : mapping
-        Column -> a value that all cases share, or an array of one for each; None for what is not known.
-    """
-
-    count: int
-    status: str
-    reason: str
-    columns: Mapping[str, Any]
 
 
 def blocks(request: SweepRequest, backends: Sequence[PlanningBackend], gpu: Gpu) -> Iterator[Block]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
 
 
 def csv_text(rows: Sequence[Mapping[str, object]], header: Sequence[str] = ()) -> str:
@@ -25,6 +28,25 @@ def csv_text(rows: Sequence[Mapping[str, object]], header: Sequence[str] = ()) -
     writer.writerow(columns)
     writer.writerows([_csv_field(row.get(column)) for column in columns] for row in rows)
     return text.getvalue()
+
+
+def csv_lines(columns: Sequence[object], count: int) -> str:
+    """``count`` lines of comma-separated text, without a header.
+
+    Parameters
+    ----------
+    columns : sequence
+        A value that all lines share, written as :func:`csv_text` does, or a NumPy array with a number for each line.
+    """
+    fields: list[Iterable[str]] = []
+    for alike, together in itertools.groupby(columns, lambda column: not isinstance(column, np.ndarray)):
+        if alike:
+            shared = csv_text([], [_csv_field(value) for value in together]).removesuffix("\n")
+            fields.append(itertools.repeat(shared, count))
+        else:
+            # tolist() gives Python's numbers, whose text keeps every digit.
+            fields += [map(str, column.tolist()) for column in together if isinstance(column, np.ndarray)]
+    return "".join(f"{','.join(line)}\n" for line in zip(*fields, strict=True))
 
 
 def json_text(document: object) -> str:
