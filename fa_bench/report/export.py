@@ -8,8 +8,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-
-import numpy as np
+from typing import Any
 
 
 def csv_text(rows: Sequence[Mapping[str, object]], header: Sequence[str] = ()) -> str:
@@ -30,7 +29,7 @@ def csv_text(rows: Sequence[Mapping[str, object]], header: Sequence[str] = ()) -
     return text.getvalue()
 
 
-def csv_lines(columns: Sequence[object], count: int) -> str:
+def csv_lines(columns: Sequence[Any], count: int) -> str:
     """``count`` lines of comma-separated text, without a header.
 
     Parameters
@@ -39,13 +38,13 @@ def csv_lines(columns: Sequence[object], count: int) -> str:
         A value that all lines share, written as :func:`csv_text` does, or a NumPy array with a number for each line.
     """
     fields: list[Iterable[str]] = []
-    for alike, together in itertools.groupby(columns, lambda column: not isinstance(column, np.ndarray)):
-        if alike:
+    for is_array, together in itertools.groupby(columns, lambda column: hasattr(column, "tolist")):
+        if is_array:
+            # Python's numbers, whose text keeps every digit.
+            fields += [map(str, column.tolist()) for column in together]
+        else:
             shared = csv_text([], [_csv_field(value) for value in together]).removesuffix("\n")
             fields.append(itertools.repeat(shared, count))
-        else:
-            # tolist() gives Python's numbers, whose text keeps every digit.
-            fields += [map(str, column.tolist()) for column in together if isinstance(column, np.ndarray)]
     return "".join(f"{','.join(line)}\n" for line in zip(*fields, strict=True))
 
 
