@@ -8,7 +8,7 @@ from typing import Final
 
 from fa_bench.algorithms.base import SECTOR_BYTES, Buffer, KernelSpec
 from fa_bench.algorithms.tiles import CHUNK_BYTES, WARP_SIZE, TilePlan
-from fa_bench.sizes import ceil_div, covering_power_up_to
+from fa_bench.sizes import ceil_div, covering_power_up_to, is_array
 
 #: Rows of S, P, dP and dS start at multiples of this many elements.
 PITCH_ELEMENTS: Final = 64
@@ -112,5 +112,6 @@ class Plan(TilePlan):
 
 
 def spec(stem: str, entry: str, defines: Mapping[str, int | str]) -> KernelSpec:
-    """The kernel ``entry`` of ``kernels/standard``."""
-    return KernelSpec(f"standard/{stem}.cu", entry, tuple((name, str(value)) for name, value in defines.items()))
+    """The kernel ``entry`` of ``kernels/standard``; what differs among the cases of a grid has no text."""
+    texts = ((name, "" if is_array(value) else str(value)) for name, value in defines.items())
+    return KernelSpec(f"standard/{stem}.cu", entry, tuple(texts))

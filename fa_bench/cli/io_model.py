@@ -125,11 +125,11 @@ def io_model(
     if explain:
         _explain(output, plan(request, model_only, target_gpu(gpu, model_only)))
         return 0
-    if _per_case(output, per, measure, request):
-        return _grid(output, request, target_gpu(gpu, model_only))
     if not measure and (interval or counters != "global"):
         option = "--interval" if interval else f"--counters {counters}"
         raise UsageError(f"--no-measure counts nothing, and {option} asks for counts.", "Leave one of them out.")
+    if _per_case(output, per, measure, request):
+        return _grid(output, request, target_gpu(gpu, model_only))
     if measure and not asked.ncu and (reason := missing_emulator()) is not None:
         raise DeviceUnavailable(reason, hint="--no-measure predicts without it; see also fa-bench doctor.")
     if measure and not asked.ncu and (note := shipped_only()):
