@@ -41,6 +41,9 @@ _STYLES: Final[Mapping[str, str]] = {
 }
 
 
+#: Columns of a table, and of text that is no table.
+WIDTH: Final = 80
+
 #: What stands for a sign of ours where standard output lacks it: shades of maps, × and others.
 _STAND_INS: Final = str.maketrans({"░": ".", "▒": ":", "▓": "+", "█": "#", "×": "x", "√": "sqrt", "─": "-", "·": "*"})
 
@@ -107,7 +110,7 @@ class Output:
 
     def start_rows(self, table: Table) -> None:
         """Draw the title and the head of a table whose rows come one by one (``add_row``)."""
-        self.write(f"{table.title}\n{_grid(table, streamed=True)}")
+        self.write(f"{folded(table.title, _console(sys.stdout).width)}\n{_grid(table, streamed=True)}")
 
     def add_row(self, table: Table, row: tuple[str, ...]) -> None:
         """Draw one row below the head that ``start_rows`` drew."""
@@ -201,6 +204,17 @@ def make_streams_safe() -> None:
             reconfigure(errors="replace")
 
 
+def folded(text: str, width: int = WIDTH) -> str:
+    """``text`` in lines of at most ``width`` columns; what goes on from a longer line is indented. Words stay whole."""
+    lines = []
+    for line in text.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        lines += textwrap.wrap(
+            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ) or [""]
+    return "\n".join(lines)
+
+
 def _put(text: str) -> None:
     sys.stdout.write(_shown(text))
     sys.stdout.flush()
@@ -237,7 +251,7 @@ def _console(stream: TextIO) -> Console:
 
 def _drawn(table: Table) -> str:
     """Title, grid and note."""
-    title = f"{table.title}\n" if table.title else ""
+    title = f"{folded(table.title, _console(sys.stdout).width)}\n" if table.title else ""
     return title + _grid(table) + (_wrapped(table.note) if table.note else "")
 
 

@@ -13,26 +13,41 @@ from fa_bench.report.levels import hardware_document
 from fa_bench.report.names import record_name, with_direction
 from fa_bench.report.papers import formulas_by_impl, paper_bytes, paper_formula, theorem2
 from fa_bench.report.tables import UNKNOWN, Column, Table
+from fa_bench.report.theory import csv_columns, theory_document, theory_table
 from fa_bench.units import format_bytes, format_ms, format_ratio
 
 #: Version of the JSON document, described in docs/cli.md.
 SCHEMA: Final = 1
 
 
-def totals_tables(cases: Sequence[CaseTraffic]) -> tuple[Table, ...]:
-    """One table per shape: totals of each implementation, the papers' formula, the ratio standard : it."""
-    shapes: dict[str, list[CaseTraffic]] = {}
-    for case in cases:
-        shapes.setdefault(_compared_by(case.record), []).append(case)
-    tables = []
-    for shape, group in shapes.items():
+def totals_tables(cases: Sequence[CaseTraffic], sram_bytes: int | None = None) -> tuple[Table, ...]:
+    """Per shape a table of totals, with the papers' formula and the ratio standard : it, and one of what theory says.
+
+    Parameters
+    ----------
+    cases : sequence of CaseTraffic
+    sram_bytes : int, optional
+        M of the theory in bytes, where it is not to be that of the records' GPU.
+    """
+    tables: list[Table] = []
+    for shape, group in _by_shape(cases).items():
         predicted = [case for case in group if case.predicted]
         counted = [case for case in group if not case.predicted and case.source is not None]
         if predicted:
             tables.append(_totals(shape, predicted))
         if counted:
             tables.append(_counted_totals(shape, counted, _standard_bytes(group)))
+        theory = theory_table(shape, group, sram_bytes)
+        if theory is not None:
+            tables.append(theory)
     return tuple(tables)
+
+
+def _by_shape(cases: Sequence[CaseTraffic]) -> dict[str, list[CaseTraffic]]:
+    shapes: dict[str, list[CaseTraffic]] = {}
+    for case in cases:
+        shapes.setdefault(_compared_by(case.record), []).append(case)
+    return shapes
 
 
 def _compared_by(record: Record) -> str:
@@ -112,13 +127,6 @@ def _totals_note(records: Sequence[Record]) -> str:
     )
     if record.roofline_source == "measured":
         parts.append("roofline: by the peaks that were measured, not those of the data sheet.")
-    theorem = theorem2(record)
-    if theorem is not None:
-        parts.append(
-            f"Theorem 2 of FlashAttention, N²d²/M with M = {format_bytes(theorem.sram_bytes)}: "
-            f"{format_bytes(theorem.bytes_m_in_elements)} with M in elements, "
-            f"{format_bytes(theorem.bytes_m_in_bytes)} with M in bytes."
-        )
     return "\n".join(parts)
 
 
@@ -132,8 +140,12 @@ def _ratio(standard_bytes: int | None, total_bytes: int | None) -> str:
     return UNKNOWN if not standard_bytes or not total_bytes else format_ratio(standard_bytes / total_bytes)
 
 
-def flat_rows(cases: Sequence[CaseTraffic]) -> list[dict[str, object]]:
-    """One row per case, kernel, tensor and direction, for CSV; what hardware counted is of all tensors."""
+def flat_rows(cases: Sequence[CaseTraffic], sram_bytes: int | None = None) -> list[dict[str, object]]:
+    """One row per case, kernel, tensor and direction, for CSV; what hardware counted is of all tensors.
+
+    What theory says of a case stands in each of its rows.
+    """
+    said = {id(case): csv_columns(case, sram_bytes) for case in cases}
     return [
         {
             **_identity(case.record),
@@ -144,6 +156,7 @@ def flat_rows(cases: Sequence[CaseTraffic]) -> list[dict[str, object]]:
             "counted_bytes": line.counted_bytes,
             "difference_bytes": line.difference_bytes,
             "source": source,
+            **said[id(case)],
         }
         for case in cases
         for source, lines in ((case.source, case.lines), ("measured", measured_lines(case)))
@@ -151,23 +164,20 @@ def flat_rows(cases: Sequence[CaseTraffic]) -> list[dict[str, object]]:
     ]
 
 
-def document(cases: Sequence[CaseTraffic]) -> dict[str, Any]:
+def document(cases: Sequence[CaseTraffic], sram_bytes: int | None = None) -> dict[str, Any]:
     """The JSON document; its fields are described in docs/cli.md."""
-    by_shape: dict[str, list[CaseTraffic]] = {}
-    for case in cases:
-        by_shape.setdefault(_compared_by(case.record), []).append(case)
-    standard = {shape: _standard_bytes(group) for shape, group in by_shape.items()}
+    standard = {shape: _standard_bytes(group) for shape, group in _by_shape(cases).items()}
     counted = [case for case in cases if case.source is not None]
     return {
         "schema": SCHEMA,
         "equal": all(case.equal for case in counted) if counted else None,
-        "cases": [_case_document(case, standard[_compared_by(case.record)]) for case in cases],
+        "cases": [_case_document(case, standard[_compared_by(case.record)], sram_bytes) for case in cases],
     }
 
 
-def _case_document(case: CaseTraffic, standard_bytes: int | None) -> dict[str, Any]:
+def _case_document(case: CaseTraffic, standard_bytes: int | None, sram_bytes: int | None) -> dict[str, Any]:
     record = case.record
-    theorem = theorem2(record)
+    theorem = theorem2(record, sram_bytes)
     ratio = None if standard_bytes is None or not case.total_bytes else standard_bytes / case.total_bytes
     return {
         **_identity(record),
@@ -202,6 +212,7 @@ def _case_document(case: CaseTraffic, standard_bytes: int | None) -> dict[str, A
             "theorem2_bytes": None if theorem is None else theorem.bytes_m_in_elements,
             "theorem2_bytes_m_in_bytes": None if theorem is None else theorem.bytes_m_in_bytes,
         },
+        "theory": theory_document(case, sram_bytes),
         "standard_ratio": ratio,
         "roofline_ms": record.roofline_ms,
         "roofline_limiter": record.roofline_limiter,

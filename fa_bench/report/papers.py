@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fa_bench.cases import ITEMSIZE
+from fa_bench.cases import ITEMSIZE, AttentionShape
 from fa_bench.model import bounds, gpus
 from fa_bench.records import Record
 
@@ -60,14 +60,16 @@ def _formula(impl: str, parts: Sequence[str]) -> str | None:
 def _paper_elements(record: Record, part: str) -> bounds.Elements | None:
     if record.seqlens is not None:
         return None
-    size = (record.seq_q, record.seq_kv, record.head_dim)
+    size, dim_v = (record.seq_q, record.seq_kv, record.head_dim), record.head_dim_v
     backward = part == "bwd"
     if record.impl == "standard":
-        return bounds.standard_backward(*size) if backward else bounds.standard(*size)
+        return bounds.standard_backward(*size, dim_v) if backward else bounds.standard(*size, dim_v)
     if record.impl == "flash1" and record.block_n is not None and not backward:
-        return bounds.flash1(*size, record.block_n)
+        return bounds.flash1(*size, record.block_n, dim_v)
     if record.impl == "flash2" and record.block_m is not None and record.block_n is not None:
-        return bounds.flash2_backward(*size, record.block_n) if backward else bounds.flash2(*size, record.block_m)
+        if backward:
+            return bounds.flash2_backward(*size, record.block_n, dim_v)
+        return bounds.flash2(*size, record.block_m, dim_v)
     return None
 
 
@@ -80,18 +82,39 @@ class Theorem2:
     bytes_m_in_bytes: int
 
 
-def theorem2(record: Record) -> Theorem2 | None:
-    """Theorem 2 for the record's shape and GPU, constant 1; None without a GPU, for gradients and packed batches."""
-    if record.gpu is None or record.direction != "fwd" or record.seqlens is not None:
+def theorem2(record: Record, sram_bytes: int | None = None) -> Theorem2 | None:
+    """Theorem 2 for the record's shape, constant 1; None without a GPU, for gradients and packed batches.
+
+    Parameters
+    ----------
+    sram_bytes : int, optional
+        M in bytes, where it is not to be that of the record's GPU.
+    """
+    stated = stated_sram_bytes(record, sram_bytes)
+    if stated is None or record.direction != "fwd" or record.seqlens is not None:
         return None
-    sram_bytes = gpus.get(record.gpu).smem_per_block_bytes
     itemsize = ITEMSIZE[record.dtype]
-    size = (record.seq_q, record.seq_kv, record.head_dim)
+    size, dim_v = (record.seq_q, record.seq_kv, record.head_dim), record.head_dim_v
     scale = _slices(record) * itemsize
     return Theorem2(
-        sram_bytes,
-        round(scale * bounds.flash1_theorem2(*size, bounds.sram_elements(sram_bytes, itemsize))),
-        round(scale * bounds.flash1_theorem2_m_in_bytes(*size, sram_bytes)),
+        stated,
+        round(scale * bounds.flash1_theorem2(*size, bounds.sram_elements(stated, itemsize), dim_v)),
+        round(scale * bounds.flash1_theorem2_m_in_bytes(*size, stated, dim_v)),
+    )
+
+
+def stated_sram_bytes(record: Record, sram_bytes: int | None) -> int | None:
+    """M in bytes: as stated, else the shared memory that a CTA may have on the record's GPU; None without a GPU."""
+    if sram_bytes is not None:
+        return sram_bytes
+    return None if record.gpu is None else gpus.get(record.gpu).smem_per_block_bytes
+
+
+def record_shape(record: Record) -> AttentionShape:
+    """The shape of a record that is no packed batch."""
+    return AttentionShape(
+        *(record.batch, record.heads_q, record.heads_kv, record.seq_q, record.seq_kv, record.head_dim, record.causal),
+        *(record.window_left, record.window_right, record.head_dim_v),
     )
 
 

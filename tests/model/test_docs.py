@@ -34,6 +34,7 @@ def test_the_examples_of_the_documentation() -> None:
         "fa_bench.model.bounds.lower",
         "fa_bench.model.bounds.mask",
         "fa_bench.model.bounds.orders",
+        "fa_bench.model.bounds.columns",
         "fa_bench.model.dram",
         "fa_bench.model.flops",
         "fa_bench.model.occupancy",

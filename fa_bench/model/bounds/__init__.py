@@ -17,9 +17,10 @@ References
 """
 
 from fa_bench.model.bounds.backward import flash1_backward, flash2_backward, standard_backward
+from fa_bench.model.bounds.columns import Theory, theory
 from fa_bench.model.bounds.elements import Elements, ceil_div, flash1_blocks, sram_elements
 from fa_bench.model.bounds.forward import PARTIAL, flash1, flash2, split_kv, standard
-from fa_bench.model.bounds.lower import Regime, proved_bound, regime, saha_ye
+from fa_bench.model.bounds.lower import LARGE, Regime, proved_bound, regime, saha_ye
 from fa_bench.model.bounds.mask import MaskBlocks, mask_blocks
 from fa_bench.model.bounds.orders import (
     flash1_proposition4,
@@ -30,10 +31,12 @@ from fa_bench.model.bounds.orders import (
 )
 
 __all__ = [
+    "LARGE",
     "PARTIAL",
     "Elements",
     "MaskBlocks",
     "Regime",
+    "Theory",
     "ceil_div",
     "flash1",
     "flash1_backward",
@@ -53,4 +56,5 @@ __all__ = [
     "standard",
     "standard_backward",
     "standard_order",
+    "theory",
 ]
