@@ -46,6 +46,14 @@ def choose(condition: bool, yes: int, no: int) -> int:
     return cast(int, chosen)
 
 
+def rounded(value: float) -> int:
+    """``value`` to the nearest whole number, halves to the even one."""
+    if not is_array(value):
+        return round(value)
+    nearest: Any = np.rint(value).astype(np.int64)
+    return cast(int, nearest)
+
+
 def covering_power_up_to(size: int, limit: int) -> int:
     """The smallest power of two that is not below ``size``, or ``limit``, a power of two, if that is smaller.
 

@@ -118,7 +118,7 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
             "fa_bench.report",
             (
                 *("fa_bench.records", "fa_bench.sweep.plan", "fa_bench.cases", "fa_bench.units"),
-                "fa_bench.grid.block",
+                *("fa_bench.grid.block", "fa_bench.sizes"),
                 *("fa_bench.model.bounds", "fa_bench.model.gpus"),
                 *("fa_bench.profiling.result", "fa_bench.profiling.diff"),
                 *("fa_bench.validation.result", "fa_bench.mutation.result"),

@@ -140,7 +140,7 @@ def io_model(
         option = "--interval" if interval else f"--counters {counters}"
         raise UsageError(f"--no-measure counts nothing, and {option} asks for counts.", "Leave one of them out.")
     if _per_case(output, per, measure, request):
-        return _grid(output, request, target_gpu(gpu, model_only))
+        return _grid(output, request, target_gpu(gpu, model_only), sram_bytes)
     if measure and not asked.ncu and (reason := missing_emulator()) is not None:
         raise DeviceUnavailable(reason, hint="--no-measure predicts without it; see also fa-bench doctor.")
     if measure and not asked.ncu and (note := shipped_only()):
@@ -183,7 +183,7 @@ def _per_case(output: Output, per: str | None, measure: bool, request: SweepRequ
     return per == "case"
 
 
-def _grid(output: Output, request: SweepRequest, gpu: Gpu) -> int:
+def _grid(output: Output, request: SweepRequest, gpu: Gpu, sram_bytes: int | None) -> int:
     """Predict all cases at a time, and write each block's rows before the next one is predicted."""
     from fa_bench.cli.planning import ModelOnly
     from fa_bench.grid.predict import blocks
@@ -194,7 +194,7 @@ def _grid(output: Output, request: SweepRequest, gpu: Gpu) -> int:
     done = 0
     try:
         for block in blocks(request, (ModelOnly(),), gpu):
-            output.write(grid.lines(block))
+            output.write(grid.lines(block, sram_bytes or gpu.smem_per_block_bytes))
             done += block.count
             output.progress(f"{done:,} cases done", clock_goes_on=True)
     finally:

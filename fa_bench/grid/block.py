@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fa_bench.cases import Case
 from fa_bench.sweep.plan import PlanStatus
 
 
@@ -19,6 +20,8 @@ class Block:
         Cases.
     status : {"run", "skipped", "unsupported"}
         Of all of them; ``reason`` says why they can't run, and is empty if they can.
+    case : Case
+        The case, or one that stands for all: its sizes are arrays.
     columns : mapping
         Column of ``records.csv`` -> a value that all cases share, or an array with one for each; None for what is not
         known.
@@ -27,4 +30,5 @@ class Block:
     count: int
     status: PlanStatus
     reason: str
+    case: Case
     columns: Mapping[str, Any]

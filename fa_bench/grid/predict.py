@@ -67,7 +67,7 @@ def _predicted(group: Group, sizes: Sizes, gpu: Gpu) -> Iterator[Block]:
 
 def _block(planned: PlannedCase, case: Case, count: int, gpu: Gpu) -> Block:
     columns = {"gpu": gpu.slug, **case_columns(case), **predicted_columns(predict_global(case, gpu))}
-    return Block(count, planned.status, planned.reason, columns)
+    return Block(count, planned.status, planned.reason, case, columns)
 
 
 def _beyond_a_grid(case: Case) -> npt.NDArray[np.bool_]:

@@ -43,7 +43,8 @@ def csv_lines(columns: Sequence[Any], count: int) -> str:
             # Python's numbers, whose text keeps every digit.
             fields += [map(str, column.tolist()) for column in together]
         else:
-            shared = csv_text([], [_csv_field(value) for value in together]).removesuffix("\n")
+            # With an empty field behind them: of one empty field alone the writer makes a quoted one.
+            shared = csv_text([], [*map(_csv_field, together), ""]).removesuffix(",\n")
             fields.append(itertools.repeat(shared, count))
     return "".join(f"{','.join(line)}\n" for line in zip(*fields, strict=True))
 

@@ -176,7 +176,8 @@ def rows_of(text: str) -> list[dict[str, str]]:
 
 def test_a_row_per_case_has_the_totals_of_the_rows_per_tensor(cli: Callable) -> None:
     args = ("io-model", "--no-measure", "--seq", "100,512", "--head-dim", "40,64", "--batch", "1,3", "--heads", "4",
-            "--kv-heads", "2,4", "--causal", "both", "--layout", "bhsd,bshd", "--direction", "fwd,bwd")  # fmt: skip
+            "--kv-heads", "2,4", "--causal", "both", "--layout", "bhsd,bshd", "--direction", "fwd,bwd",
+            "--sram", "64k")  # fmt: skip
     cases = rows_of(cli(*args, "--format", "csv", "--per", "case").out)
     document = json.loads(cli(*args, "--format", "json").out)
     assert len(cases) == len(document["cases"]) == 2 * 2 * 2 * 2 * 2 * 2 * 2 * 4
@@ -196,6 +197,8 @@ def test_a_row_per_case_has_the_totals_of_the_rows_per_tensor(cli: Callable) -> 
             "global_write_bytes_model": case["write_bytes"],
             "compulsory_read_bytes": case["compulsory_read_bytes"],
             "paper_bytes": case["paper"]["bytes"],
+            **{name: case["theory"][name] for name in ("sram_bytes", "theorem_elements", "algorithm_elements")},
+            **{name: case["theory"][name] for name in ("m_elements", "bound_elements", "predicted_distance")},
         }.items():
             assert row[column] == ("" if expected is None else str(expected)), (column, case)
     assert not by_key

@@ -41,6 +41,7 @@ def test_columns_are_written_line_by_line_with_every_digit() -> None:
     )
     assert csv_lines(["x", 1], 2) == "x,1\nx,1\n"
     assert csv_lines([np.array([7])], 1) == "7\n"
+    assert csv_lines([np.array([7, 8]), None, np.array([9, 10]), ""], 2) == "7,,9,\n8,,10,\n"
 
 
 def test_json_has_null_for_what_is_no_number() -> None:
