@@ -46,6 +46,11 @@ def choose(condition: bool, yes: int, no: int) -> int:
     return cast(int, chosen)
 
 
+def settled(condition: bool) -> bool:
+    """Whether a condition holds, which is the same for all cases."""
+    return bool(np.all(condition))
+
+
 def rounded(value: float) -> int:
     """``value`` to the nearest whole number, halves to the even one."""
     if not is_array(value):
