@@ -16,16 +16,15 @@ from fa_bench.grid.block import Block
 from fa_bench.grid.plan import Group, groups
 from fa_bench.grid.sizes import Sizes, grid_case
 from fa_bench.model.gpu import Gpu
-from fa_bench.sweep.build import case_columns, predicted_columns
+from fa_bench.sweep.build import Predictor, case_columns, predicted_columns
 from fa_bench.sweep.plan import PlannedCase, PlanningBackend, SweepRequest, judged, plan
 from fa_bench.sweep.predict import predict_global
 
 
-def blocks(request: SweepRequest, backends: Sequence[PlanningBackend], gpu: Gpu) -> Iterator[Block]:
+def blocks(
+    request: SweepRequest, backends: Sequence[PlanningBackend], gpu: Gpu, predictor: Predictor = predict_global
+) -> Iterator[Block]:
     """Predictions of all cases of ``request``, at most `fa_bench.grid.plan.BLOCK_CASES` at a time.
-
-    Global bytes, FLOPs, exponentials and compulsory bytes, each as :func:`fa_bench.sweep.predict.predict` has it. DRAM
-    bytes and what rests on them, the roofline and the arithmetic intensity, are not predicted here.
 
     Parameters
     ----------
@@ -34,19 +33,22 @@ def blocks(request: SweepRequest, backends: Sequence[PlanningBackend], gpu: Gpu)
     backends : sequence of backends
         In order of preference.
     gpu : Gpu
+    predictor : callable, optional
+        What is predicted: by default global bytes, FLOPs, exponentials and compulsory bytes.
+        :func:`fa_bench.sweep.predict.predict` adds DRAM bytes and what rests on them, and takes far longer.
     """
     ours = tuple(impl for impl in request.impls if impl in algorithms.names() and request.seqlens is None)
     others = tuple(impl for impl in request.impls if impl not in ours)
     if ours:
         for group in groups(replace(request, impls=ours), backends, gpu):
             for sizes in group.blocks():
-                yield from _predicted(group, sizes, gpu)
+                yield from _predicted(group, sizes, gpu, predictor)
     if others:
         for planned in plan(replace(request, impls=others), backends, gpu).cases:
-            yield _block(planned, planned.case, 1, gpu)
+            yield _block(planned, planned.case, 1, gpu, predictor)
 
 
-def _predicted(group: Group, sizes: Sizes, gpu: Gpu) -> Iterator[Block]:
+def _predicted(group: Group, sizes: Sizes, gpu: Gpu, predictor: Predictor) -> Iterator[Block]:
     """The cases of ``sizes`` in one block, and each in a block of its own that arrays can't hold."""
     planned = group.planned
     shape = planned.case.shape
@@ -57,16 +59,16 @@ def _predicted(group: Group, sizes: Sizes, gpu: Gpu) -> Iterator[Block]:
     if apart.any():
         together = sizes.chosen(~apart)
         if len(together):
-            yield _block(planned, grid_case(planned.case, together), len(together), gpu)
+            yield _block(planned, grid_case(planned.case, together), len(together), gpu, predictor)
         for index in np.flatnonzero(apart).tolist():
             alone = _replanned(planned, sizes.case(planned.case, index), gpu)
-            yield _block(alone, alone.case, 1, gpu)
+            yield _block(alone, alone.case, 1, gpu, predictor)
     else:
-        yield _block(planned, grid_case(planned.case, sizes), len(sizes), gpu)
+        yield _block(planned, grid_case(planned.case, sizes), len(sizes), gpu, predictor)
 
 
-def _block(planned: PlannedCase, case: Case, count: int, gpu: Gpu) -> Block:
-    columns = {"gpu": gpu.slug, **case_columns(case), **predicted_columns(predict_global(case, gpu))}
+def _block(planned: PlannedCase, case: Case, count: int, gpu: Gpu, predictor: Predictor) -> Block:
+    columns = {"gpu": gpu.slug, **case_columns(case), **predicted_columns(predictor(case, gpu))}
     return Block(count, planned.status, planned.reason, case, columns)
 
 

@@ -21,7 +21,7 @@ Writes. A written line stays in L2 and crosses when it is driven out, or when to
 6. a line that is written again before it leaves crosses once for both; in a loop, each time if a pass does not fit;
 7. what is still dirty after the last kernel has not crossed.
 
-Positions are sampled: `_SAMPLES` CTAs, evenly spread, each with a position inside its part.
+Positions are sampled: `SAMPLES` CTAs, evenly spread, each with a position inside its part.
 
 Four constants are chosen, not derived, by what fits emulated cases best: how even sets are (``_EVEN_SPREAD``,
 ``_LOOP``) and how much earlier a page goes than a line (``FIRST_OF_PAGE``, ``_PAGE_SETS``). They move the edges where
@@ -42,37 +42,28 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from fa_bench.model.gpu import Gpu
 from fa_bench.model.l2 import FIRST_OF_PAGE, Cache, Moment, Places, Stage, Use, passed, prefix_share, sorts, stage_of
+from fa_bench.model.samples import ALL, SAMPLES, Samples, Timing, end_of, start_of, total
 from fa_bench.sizes import choose, is_array, least, most, settled
 
 if TYPE_CHECKING:
     # Only for types: rooms below algorithms/ use this package, so it cannot import them while it is loaded.
     from fa_bench.algorithms.base import Buffer, Program, TensorBytes
 
-#: CTAs of a launch that stand for all.
-_SAMPLES: Final = 48
-#: The samples: CTAs before each, as a share of all, and how far it is into its own; the golden ratio's multiples are
-#: even at every length. ``[sample, case]``, as all figures of samples.
-_GOLDEN: Final = (math.sqrt(5) - 1) / 2
-_DONE: Final = (np.arange(_SAMPLES)[:, None] + 0.5) / _SAMPLES
-_INSIDE: Final = (0.5 + np.arange(_SAMPLES)[:, None] * _GOLDEN) % 1
 #: Bytes of a DRAM page that one channel holds.
 _PAGE_BYTES: Final = 1024
-#: Between CTAs of different length, what of the K/V heads of those in flight is still to come when one of them ends.
-_HALF_WAVE: Final = 0.5
 _SECTOR_BYTES: Final = 32
 #: Less is written back by the limit on dirty lines at no time: the tail of a normal distribution never ends.
 _NOTHING_BYTES: Final = 1e-3
-#: Decisions that tell sorts of cases apart at a time.
-_MOST_DECISIONS: Final = 60
-
-Samples: TypeAlias = npt.NDArray[np.float64]
+#: Cases at a time, few enough for a core's caches; decisions that tell sorts of them apart at a time.
+_CASES: Final = 512
+_MOST_DECISIONS: Final = 40
 
 
 def dram_traffic(
@@ -120,8 +111,12 @@ def dram_traffic(
         for decision in sorts(program, launch, asked, gpu, count)
         if is_array(decision) and np.any(decision) and not np.all(decision)
     ]
+    cases = max((np.size(part.bytes) for part in traffic), default=1)
     if mixed:
-        return _apart(mixed, program, traffic, gpu, blocks_per_sm)
+        sort: Any = sum(np.asarray(flag, np.int64) << place for place, flag in enumerate(mixed[:_MOST_DECISIONS]))
+        return _apart(sort, program, traffic, gpu, blocks_per_sm)
+    if cases > _CASES:
+        return _apart(np.arange(cases) // _CASES, program, traffic, gpu, blocks_per_sm)
     stages = tuple(
         stage_of(program, launch, asked, gpu, count) for launch, count in zip(program.launches, blocks, strict=True)
     )
@@ -137,15 +132,14 @@ def dram_traffic(
 
 
 def _apart(
-    mixed: Sequence[bool],
+    sort: npt.NDArray[np.int64],
     program: Program,
     traffic: Sequence[TensorBytes],
     gpu: Gpu,
     blocks_per_sm: Sequence[int] | None,
 ) -> tuple[TensorBytes, ...]:
     """Cases of each sort on their own."""
-    sort = sum(np.asarray(decision, np.int64) << place for place, decision in enumerate(mixed[:_MOST_DECISIONS]))
-    nbytes = np.zeros((len(traffic), np.size(sort)), np.int64)
+    nbytes = np.zeros((len(traffic), len(sort)), np.int64)
     for kind in np.unique(sort):
         here = sort == kind
         moved = dram_traffic(_chosen(program, here), [_chosen(part, here) for part in traffic], gpu, blocks_per_sm)
@@ -198,7 +192,7 @@ class _Account:
     def run(self, index: int, program: Program) -> None:
         """One launch: rules 1 to 4 and 6 tensor by tensor, then rule 5."""
         stage = self.stages[index]
-        timing = _Timing(index, stage)
+        timing = Timing(index, stage)
         for tensor, use in stage.uses.items():
             self._touch(index, tensor, use, timing, program.buffer(tensor))
         self._limit(index)
@@ -208,28 +202,28 @@ class _Account:
         for name, still in self.still.items():
             tensor = self.tensors[name]
             assert tensor.dirty is not None, "only dirty tensors are looked at"
-            self._write_back(name, tensor, _total(tensor.dirty * (1 - still)))
+            self._write_back(name, tensor, total(tensor.dirty * (1 - still)))
 
     def _write_back(self, name: str, tensor: _Tensor, samples: float) -> None:
-        self.crossed[tensor.writer, name, "write"] += samples / _SAMPLES * tensor.nbytes
+        self.crossed[tensor.writer, name, "write"] += samples / SAMPLES * tensor.nbytes
 
-    def _touch(self, index: int, name: str, use: Use, timing: _Timing, buffer: Buffer) -> None:
+    def _touch(self, index: int, name: str, use: Use, timing: Timing, buffer: Buffer) -> None:
         stage = self.stages[index]
         is_read, is_written = settled(use.read_bytes > 0), settled(use.write_bytes > 0)
         last = timing.end(is_written, self._heads_per_page(index, use, buffer) if is_written else 1)
-        missing: float = _SAMPLES
+        missing: float = SAMPLES
         dirty, writer = None, ""
         if name in self.tensors:
             before = self.tensors[name]
             between = passed(self.stages, before.last, timing.begin if is_read else last)
-            missing = _SAMPLES - _total(self.cache.held(between))
+            missing = SAMPLES - total(self.cache.held(between))
             if before.dirty is not None:
                 dirty = before.dirty * self.cache.held_dirty(between)
-                self._write_back(name, before, _total(before.dirty) - _total(dirty))
+                self._write_back(name, before, total(before.dirty) - total(dirty))
             writer = before.writer
         if is_written:
-            dirty, writer = np.ones((_SAMPLES, 1)), stage.entry
-        read = missing / _SAMPLES * use.nbytes if is_read else 0.0
+            dirty, writer = ALL, stage.entry
+        read = missing / SAMPLES * use.nbytes if is_read else 0.0
         if use.pattern == "looped":
             held_in_loop, dirty_in_loop = self._loop(stage)
             read = read + np.maximum(0.0, use.read_bytes - use.nbytes) * (1 - held_in_loop)
@@ -238,7 +232,7 @@ class _Account:
                 read_after = use.read_bytes > use.write_bytes
                 again = use.write_bytes - use.nbytes * np.logical_not(read_after)
                 self.crossed[stage.entry, name, "write"] += again * (1 - dirty_in_loop)
-                dirty = np.where(read_after, dirty_in_loop, 1.0) * np.ones((_SAMPLES, 1))
+                dirty = cast(float, np.where(read_after, dirty_in_loop, 1.0)) * ALL
         elif use.pattern == "shared":
             read = read + self._again(index, use)
         self.crossed[stage.entry, name, "read"] += read
@@ -269,9 +263,10 @@ class _Account:
         # CTAs of a head that see between 2p - 1 and all of it: when the first of a wave ends, the longest has as much
         # more to read as it has more to see, and is followed by the next at this distance.
         apart = 1 - np.minimum(1.0, stage.wave / stage.ctas_per_slice) * 2 * (1 - prefix)
-        over = np.where(tiles, period / stage.ctas, apart / stage.waves)
-        again = np.where(tiles, use.read_bytes - use.nbytes, (boundaries - aligned) * head * prefix)
-        return again * (1 - self.cache.held(passed(self.stages, _start(index), Moment(index, over, over, over, over))))
+        over: Any = np.where(tiles, period / stage.ctas, apart / stage.waves)
+        again: Any = np.where(tiles, use.read_bytes - use.nbytes, (boundaries - aligned) * head * prefix)
+        lost = 1 - self.cache.held(passed(self.stages, start_of(index), Moment(index, over, over, over, over)))
+        return cast(float, again * lost)
 
     def _heads_per_page(self, index: int, use: Use, buffer: Buffer) -> int:
         """Heads whose lines leave together: those of a DRAM page, less those written after the first one has left."""
@@ -280,16 +275,16 @@ class _Account:
             return 1
         stage = self.stages[index]
         slices = stage.ctas // stage.ctas_per_slice
-        places = passed(self.stages, _start(index), _end(index)).nbytes / slices
+        places = passed(self.stages, start_of(index), end_of(index)).nbytes / slices
         written = sum(other.nbytes for other in stage.uses.values() if settled(other.write_bytes > 0)) / slices
         before = FIRST_OF_PAGE * np.minimum(self.cache.nbytes / places, self.cache.nbytes / 2 / written)
         return least(heads, cast(int, 1 + np.floor(before)))
 
     def _limit(self, index: int) -> None:
         """Write back what exceeds the limit on dirty lines at the end of a launch: rule 5."""
-        stage, end = self.stages[index], _end(index)
+        stage, end = self.stages[index], end_of(index)
         self.still = {
-            name: np.asarray(self.cache.held_dirty(passed(self.stages, tensor.last, end)))
+            name: (self.cache.held_dirty(passed(self.stages, tensor.last, end)))
             for name, tensor in self.tensors.items()
             if tensor.dirty is not None and np.any(tensor.dirty)
         }
@@ -297,7 +292,7 @@ class _Account:
         for name, still in self.still.items():
             tensor = self.tensors[name]
             assert tensor.dirty is not None, "only dirty tensors are looked at"
-            there[name] = _total(tensor.dirty * still) / _SAMPLES * tensor.nbytes
+            there[name] = total(tensor.dirty * still) / SAMPLES * tensor.nbytes
         excess = self.cache.excess(sum(there.values()))
 
         def age(name: str) -> tuple[int, int]:
@@ -309,7 +304,7 @@ class _Account:
         for oldest in sorted({age(name) for name in there}):
             names = [name for name in there if age(name) == oldest]
             nbytes = sum(there[name] for name in names)
-            part = np.minimum(1.0, excess / np.where(nbytes > 0, nbytes, np.inf))
+            part: Any = np.minimum(1.0, excess / np.where(nbytes > 0, nbytes, np.inf))
             for name in names:
                 self._clean(name, part * there[name])
             excess = excess - part * nbytes
@@ -322,77 +317,28 @@ class _Account:
         if np.all(nbytes < _NOTHING_BYTES):
             return
         assert tensor.dirty is not None, "only dirty tensors are looked at"
-        here = tensor.dirty * still * tensor.nbytes / _SAMPLES
-        shape = np.broadcast_shapes(here.shape, np.shape(nbytes), *(np.shape(figure) for figure in tensor.last[1:]))
-        dirty, here = (np.broadcast_to(figures, shape) for figures in (tensor.dirty, here))
-        keys = [np.broadcast_to(figure, shape) for figure in reversed(tensor.last[1:])]
-        order = np.lexsort(keys, axis=0)
-        ordered = np.take_along_axis(here, order, axis=0)
-        left = nbytes - (np.cumsum(ordered, axis=0) - ordered)
-        part = np.where(ordered > 0, np.minimum(1.0, left / np.where(ordered > 0, ordered, 1.0)), 1.0)
-        cleaned = np.zeros(shape)
-        np.put_along_axis(cleaned, order, np.where(left > 0, part, 0.0), axis=0)
-        self._write_back(name, tensor, _total(cleaned * dirty))
+        shape = np.broadcast_shapes(*map(np.shape, (tensor.dirty, still, nbytes)), *map(np.shape, tensor.last[1:]))
+        dirty: Any = np.broadcast_to(tensor.dirty, shape)
+        here: Any = np.broadcast_to(dirty * still * tensor.nbytes / SAMPLES, shape)
+        goes: Any = np.broadcast_to(nbytes, shape[1:])
+        cleaned: Any = np.where(goes < _NOTHING_BYTES, 0.0, np.ones(shape))
+        # Only where some of it goes and some stays, the order counts.
+        partly = (goes >= _NOTHING_BYTES) & (goes < total(here) - _NOTHING_BYTES)
+        if np.any(partly):
+            keys = [np.broadcast_to(figure, shape)[:, partly] for figure in reversed(tensor.last[1:])]
+            cleaned[:, partly] = _first_of(np.lexsort(keys, axis=0), here[:, partly], goes[partly])
+        self._write_back(name, tensor, total(cleaned * dirty))
         tensor.dirty = dirty * (1 - cleaned)
 
 
-class _Timing:
-    """First and last use of each sample in a launch."""
-
-    def __init__(self, index: int, stage: Stage) -> None:
-        self._index, self._stage = index, stage
-        self._one_by_one = not stage.in_step and settled(stage.ctas_per_slice > 1)
-        if self._one_by_one:
-            self.begin = self._end = Moment(index, _DONE, _DONE, _DONE, _DONE)
-            return
-        waves, passes = stage.waves, stage.passes
-        wave, size, _ = _place(stage, _DONE * stage.ctas)
-        looped = (wave + _INSIDE * size) / waves
-        first, last = ((wave + share * size) / waves for share in (_INSIDE / passes, 1 - (1 - _INSIDE) / passes))
-        # Where a CTA loops over its slice, outputs leave in the last pass.
-        written = wave / waves
-        self.begin = Moment(index, first, looped, first, written)
-        self._end = Moment(index, last, looped, last, looped if settled(stage.ctas_per_slice == 1) else written)
-        self._looped = looped
-
-    def end(self, is_written: bool, heads: int) -> Moment:
-        """The last use; of outputs that leave with a page of so many heads."""
-        stage = self._stage
-        if self._one_by_one or not is_written or settled(stage.ctas_per_slice == 1):
-            return self._end
-        # Outputs leave at the end of a wave, with the page's first head.
-        slices, rest = np.divmod(_DONE * stage.ctas, stage.ctas_per_slice)
-        wave, size, before = _place(stage, slices // heads * heads * stage.ctas_per_slice + rest)
-        streamed = shared = (wave + size) / stage.waves
-        if np.any(stage.rolling):
-            # As many CTAs have started as have ended and are in flight.
-            streamed = np.where(stage.rolling, np.minimum(1.0, (wave + before + 1) / stage.waves), streamed)
-            shared = np.where(stage.rolling, np.minimum(1.0, (wave + before + _HALF_WAVE) / stage.waves), shared)
-        return Moment(self._index, streamed, self._looped, shared, (wave + before) / stage.waves)
-
-
-def _total(samples: Samples | float) -> float:
-    """The sum over samples, in their order."""
-    figures = np.asarray(samples)
-    if not figures.ndim:
-        return float(figures) * _SAMPLES
-    if len(figures) == 1:
-        return cast(float, figures[0] * _SAMPLES)
-    return cast(float, np.cumsum(figures, axis=0)[-1])
-
-
-def _start(index: int) -> Moment:
-    return Moment(index, 0.0, 0.0, 0.0, 0.0)
-
-
-def _end(index: int) -> Moment:
-    return Moment(index, 1.0, 1.0, 1.0, 1.0)
-
-
-def _place(stage: Stage, cta: Samples) -> tuple[Samples, Samples, Samples]:
-    """Where a CTA is: its wave, that wave's size and the part of it before the CTA, in waves."""
-    wave = np.floor(cta / stage.wave)
-    return wave, np.minimum(1.0, stage.waves - wave), cta / stage.wave - wave
+def _first_of(order: npt.NDArray[np.intp], here: npt.NDArray[np.float64], nbytes: npt.NDArray[np.float64]) -> Any:
+    """Part of each sample that goes if ``nbytes`` of all go, in this order, with what is ``here`` of each."""
+    ordered = np.take_along_axis(here, order, axis=0)
+    left = nbytes - (np.cumsum(ordered, axis=0) - ordered)
+    part = np.where(ordered > 0, np.minimum(1.0, left / np.where(ordered > 0, ordered, 1.0)), 1.0)
+    gone = np.empty_like(here)
+    np.put_along_axis(gone, order, np.where(left > 0, part, 0.0), axis=0)
+    return gone
 
 
 def _heads_side_by_side(buffer: Buffer) -> int:

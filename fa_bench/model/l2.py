@@ -22,6 +22,7 @@ decides how a formula goes on (:func:`sorts`) is then the same for all cases.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 import numpy as np
 
 from fa_bench.model.gpu import Gpu
+from fa_bench.model.normal import normal
 from fa_bench.model.occupancy import occupancy
 from fa_bench.sizes import choose, least, most, settled
 
@@ -61,8 +63,6 @@ _LIGHT_TAILS: Final = 0.7
 _LOOP: Final = 1 - 1 / WAYS
 #: A CTA that reads at least this share of a K/V head reads a prefix of it, as under a causal mask; else a tile.
 _PREFIX: Final = 0.5
-#: From so many standard deviations on, the normal distribution is certain.
-_CERTAIN: Final = 8.5
 #: Repetitions below this are rows that are read again at once (sectors that two instructions share).
 _ONCE: Final = 1.01
 
@@ -139,7 +139,7 @@ class Cache:
         limit = self.nbytes / 2
         spread = self._spread(limit, self._dirty_variance(dirty_bytes))
         z = (dirty_bytes - limit) / spread
-        beyond = spread * (z * _normal(z) + np.exp(-z * z / 2) / math.sqrt(2 * math.pi))
+        beyond = spread * (z * normal(z) + np.exp(-z * z / 2) / math.sqrt(2 * math.pi))
         return cast(float, np.where(dirty_bytes > 0, np.maximum(0.0, beyond), 0.0))
 
     def _dirty_variance(self, nbytes: float) -> float:
@@ -147,7 +147,7 @@ class Cache:
         return variance * nbytes / DIRTY_WAYS
 
     def _within(self, nbytes: float, capacity: float, variance: float) -> float:
-        within = _normal((capacity - nbytes) / self._spread(capacity, variance))
+        within = normal((capacity - nbytes) / self._spread(capacity, variance))
         return cast(float, np.where(nbytes > 0, within, 1.0))
 
     def _spread(self, capacity: float, variance: float) -> float:
@@ -204,16 +204,23 @@ class Stage:
     uses: Mapping[str, Use]
     #: Of a shared tensor: the part by which consecutive CTAs touch its heads more than they fill.
     _cut: Mapping[str, float] = field(init=False, repr=False)
+    #: Tensors of which the same share is touched at any time.
+    alike: tuple[tuple[str, ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        cut = {
-            name: least(1.0, self.wave * use.cta_share)  # type: ignore[arg-type]  # a share
-            * (1 - np.gcd(use.ctas_per_head, self.wave) / use.ctas_per_head)
-            / use.heads
-            for name, use in self.uses.items()
-            if use.pattern == "shared"
-        }
+        cut: dict[str, float] = {}
+        alike: dict[str, list[str]] = {}
+        for tensor, use in self.uses.items():
+            sort: str = use.pattern
+            if use.pattern == "shared":
+                heads = least(1.0, self.wave * use.cta_share) / use.heads  # type: ignore[arg-type]  # a share
+                cut[tensor] = heads * (1 - np.gcd(use.ctas_per_head, self.wave) / use.ctas_per_head)
+                sort = next((name for name in cut if np.array_equal(cut[name], cut[tensor])), tensor)
+            elif use.pattern == "streamed" and not settled(use.read_bytes > 0):
+                sort = "written"
+            alike.setdefault(sort, []).append(tensor)
         object.__setattr__(self, "_cut", cut)
+        object.__setattr__(self, "alike", tuple(map(tuple, alike.values())))
 
     @property
     def waves(self) -> float:
@@ -277,15 +284,23 @@ _START: Final = Moment(0, 0.0, 0.0, 0.0, 0.0)
 
 def passed(stages: tuple[Stage, ...], start: Moment, end: Moment) -> Places:
     """Places that are taken between two moments of a program, each line counted once."""
-    parts: dict[str, list[tuple[Use, float]]] = {}
-    for index in range(start.stage, end.stage + 1):
+    between = range(start.stage, end.stage + 1)
+    launches = Counter(tensor for index in between for tensor in stages[index].uses)
+    total = spread = 0.0
+    again: dict[str, list[tuple[Use, float]]] = {}
+    for index in between:
         stage = stages[index]
         low = start if index == start.stage else Moment(index, 0.0, 0.0, 0.0, 0.0)
         high = end if index == end.stage else Moment(index, 1.0, 1.0, 1.0, 1.0)
-        for tensor, use in stage.uses.items():
-            parts.setdefault(tensor, []).append((use, stage.share(tensor, low, high)))
-    total = spread = 0.0
-    for touched in parts.values():
+        for tensors in stage.alike:
+            part = stage.share(tensors[0], low, high)
+            uses = [stage.uses[tensor] for tensor in tensors if launches[tensor] == 1]
+            total = total + part * sum(use.nbytes * use.places for use in uses)
+            spread = spread + part * sum(use.nbytes * use.places * use.variance for use in uses)
+            for tensor in tensors:
+                if launches[tensor] > 1:
+                    again.setdefault(tensor, []).append((stage.uses[tensor], part))
+    for touched in again.values():
         nbytes, places, variance, once = _once(touched)
         total = total + nbytes * places * once
         spread = spread + nbytes * variance * once
@@ -293,14 +308,12 @@ def passed(stages: tuple[Stage, ...], start: Moment, end: Moment) -> Places:
 
 
 def _once(touched: list[tuple[Use, float]]) -> tuple[float, float, float, float]:
-    """Of a tensor: its bytes, places and variance of a line by all launches, and the part of them that counts.
+    """Of a tensor of several launches: its bytes, a line's places and variance by all of them, and what of it counts.
 
     A line that several launches touch has the places of the one that gives it most.
     """
     places = sum(part * use.places for use, part in touched)
     variance = sum(part * use.places * use.variance for use, part in touched)
-    if len(touched) == 1:
-        return touched[0][0].nbytes, places, variance, 1.0
     nbytes = largest = 0.0
     for use, part in touched:
         there = part > 0
@@ -388,13 +401,3 @@ def _touched(
 def prefix_share(use: Use) -> float:
     """Mean part of a head that CTAs read from its start on; 1 where each reads all of it, or a tile anywhere in it."""
     return cast(float, np.where(use.cta_share >= _PREFIX, use.cta_share, 1.0))
-
-
-def _normal(z: float) -> float:
-    """The normal distribution."""
-    figures = np.asarray(z, np.float64)
-    # Further out it is 0 or 1 to the last digit.
-    near = np.abs(figures) < _CERTAIN
-    probability = np.where(figures > 0, 1.0, 0.0)
-    probability[near] = [0.5 * (1 + math.erf(x)) for x in (figures[near] / math.sqrt(2)).tolist()]
-    return cast(float, probability)

@@ -35,13 +35,14 @@ def csv_lines(columns: Sequence[Any], count: int) -> str:
     Parameters
     ----------
     columns : sequence
-        A value that all lines share, written as :func:`csv_text` does, or a NumPy array with a number for each line.
+        A value that all lines share, written as :func:`csv_text` does, or a NumPy array with one for each line:
+        numbers, NaN for none, or words that need no quotes.
     """
     fields: list[Iterable[str]] = []
     for is_array, together in itertools.groupby(columns, lambda column: hasattr(column, "tolist")):
         if is_array:
-            # Python's numbers, whose text keeps every digit.
-            fields += [map(str, column.tolist()) for column in together]
+            # Python's numbers, whose text keeps every digit; NaN differs from itself, and stands for what isn't known.
+            fields += [(str(value) if value == value else "" for value in column.tolist()) for column in together]
         else:
             # With an empty field behind them: of one empty field alone the writer makes a quoted one.
             shared = csv_text([], [*map(_csv_field, together), ""]).removesuffix(",\n")

@@ -22,7 +22,8 @@ COLUMNS: Final = (
     *("head_dim_v", "softcap", "bias", "alibi", "sinks", "block_m", "block_n", "stages", "num_warps", "status"),
     *("status_reason", "seqlens", "sram_bytes", "m_elements", "batch", "heads_q", "heads_kv", "seq_q", "seq_kv"),
     *("flops_nominal", "flops_executed", "exp_count", "global_read_bytes_model", "global_write_bytes_model"),
-    *("compulsory_read_bytes", "compulsory_write_bytes", "paper_bytes"),
+    *("dram_read_bytes_model", "dram_write_bytes_model", "compulsory_read_bytes", "compulsory_write_bytes"),
+    *("roofline_ms", "roofline_limiter", "roofline_source", "arithmetic_intensity", "paper_bytes"),
     *("theorem_elements", "algorithm_elements", "bound_elements", "predicted_distance"),
 )
 

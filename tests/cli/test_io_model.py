@@ -178,7 +178,7 @@ def test_a_row_per_case_has_the_totals_of_the_rows_per_tensor(cli: Callable) -> 
     args = ("io-model", "--no-measure", "--seq", "100,512", "--head-dim", "40,64", "--batch", "1,3", "--heads", "4",
             "--kv-heads", "2,4", "--causal", "both", "--layout", "bhsd,bshd", "--direction", "fwd,bwd",
             "--sram", "64k")  # fmt: skip
-    cases = rows_of(cli(*args, "--format", "csv", "--per", "case").out)
+    cases = rows_of(cli(*args, "--format", "csv", "--per", "case", "--dram").out)
     document = json.loads(cli(*args, "--format", "json").out)
     assert len(cases) == len(document["cases"]) == 2 * 2 * 2 * 2 * 2 * 2 * 2 * 4
     identity = ("impl", "layout", "direction", "head_dim", "batch", "heads_kv", "seq_q", "causal")
@@ -197,6 +197,7 @@ def test_a_row_per_case_has_the_totals_of_the_rows_per_tensor(cli: Callable) -> 
             "global_write_bytes_model": case["write_bytes"],
             "compulsory_read_bytes": case["compulsory_read_bytes"],
             "paper_bytes": case["paper"]["bytes"],
+            **{name: case[name] for name in ("roofline_ms", "roofline_limiter", "roofline_source")},
             **{name: case["theory"][name] for name in ("sram_bytes", "theorem_elements", "algorithm_elements")},
             **{name: case["theory"][name] for name in ("m_elements", "bound_elements", "predicted_distance")},
         }.items():
@@ -223,6 +224,8 @@ def test_very_many_cases_are_rows_of_their_own(cli: Callable, monkeypatch: pytes
         (("--per", "kernel", "--no-measure", "--format", "csv"), "--per: 'kernel' is neither tensor nor case."),
         (("--per", "case", "--format", "csv"), "--per case is for predictions as CSV."),
         (("--per", "case", "--no-measure"), "--per case is for predictions as CSV."),
+        (("--dram", "--no-measure", "--format", "csv"), "--dram adds columns to the rows of --per case."),
+        (("--dram", "--no-measure", "--format", "csv", "--per", "tensor"), "--dram adds columns"),
         (("--per", "case", "--no-measure", "--format", "csv", "--counters", "full"), "--no-measure counts nothing"),
         (
             ("--per", "case", "--no-measure", "--format", "csv", "--heads", "3,4", "--kv-heads", "2"),

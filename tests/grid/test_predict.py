@@ -21,6 +21,7 @@ from fa_bench.grid.predict import blocks
 from fa_bench.grid.sizes import Sizes
 from fa_bench.model import gpus
 from fa_bench.sweep.plan import SweepRequest, plan
+from fa_bench.sweep.predict import predict
 
 A100 = gpus.get("a100-sxm-80")
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "row_attention.toml"
@@ -71,6 +72,26 @@ def requests() -> list[tuple[SweepRequest, str]]:
 def test_a_grid_is_its_cases_one_by_one(request_: SweepRequest, gpu: str) -> None:
     """Tile, status, reason, global bytes, work, compulsory bytes: every column of every case."""
     assert in_order(from_grid(request_, gpus.get(gpu))) == in_order(one_by_one(request_, gpus.get(gpu)))
+
+
+@pytest.mark.parametrize(("request_", "gpu"), requests()[:6])
+def test_dram_bytes_and_rooflines_are_those_of_cases_one_by_one(request_: SweepRequest, gpu: str) -> None:
+    rows, alone = (make(request_, gpus.get(gpu), predict) for make in (from_grid, one_by_one))
+    assert in_order(rows) == in_order(alone)
+
+
+def test_dram_bytes_of_cases_of_different_sorts_side_by_side() -> None:
+    """Cases that fit in L2 and that don't, of one wave and of many, whose tensors repeat or not, in one block."""
+    request = SweepRequest(
+        seqs=(129, 500, 1024, 3000, 8192), batches=(1, 4), heads=(1, 12), heads_kv=(1,), causal=(False, True),
+        impls=("standard", "flash1", "flash2"), layouts=("bshd", "bhsd"),
+    )  # fmt: skip
+    for gpu in ("a30", "rtx-4090"):
+        rows, alone = (make(request, gpus.get(gpu), predict) for make in (from_grid, one_by_one))
+        assert in_order(rows) == in_order(alone)
+        assert {row["roofline_limiter"] for row in rows} >= {"tensor", "dram"}
+        assert any(row["dram_write_bytes_model"] == 0 for row in rows)
+        assert any(row["dram_read_bytes_model"] > 2 * row["compulsory_read_bytes"] for row in rows)
 
 
 def test_the_sample_has_cases_of_every_sort() -> None:

@@ -1,6 +1,7 @@
 """Tables, and flat rows as CSV and JSON."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -41,6 +42,7 @@ def test_columns_are_written_line_by_line_with_every_digit() -> None:
     )
     assert csv_lines(["x", 1], 2) == "x,1\nx,1\n"
     assert csv_lines([np.array([7])], 1) == "7\n"
+    assert csv_lines([np.array([math.nan, 0.5]), np.array(["dram", "exp"])], 2) == ",dram\n0.5,exp\n"
     assert csv_lines([np.array([7, 8]), None, np.array([9, 10]), ""], 2) == "7,,9,\n8,,10,\n"
 
 
