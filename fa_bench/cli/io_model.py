@@ -128,7 +128,7 @@ def io_model(
     from fa_bench.cli.peaks import roofline_peaks
     from fa_bench.cli.planning import ModelOnly, resolved, target_gpu
     from fa_bench.errors import DeviceUnavailable, UsageError
-    from fa_bench.report.io_model import document, flat_rows, totals_tables
+    from fa_bench.report.io_model import document, flat_rows, theory_tables, totals_tables
     from fa_bench.sweep.plan import plan
 
     output = Output(fmt, quiet)
@@ -164,7 +164,7 @@ def io_model(
                     output.emit([table], [])
                     output.write("\n")
             cases.append(case)
-    totals = totals_tables(cases, sram_bytes)
+    totals = (*totals_tables(cases), *theory_tables(cases, sram_bytes))
     tables = totals if fmt is Format.TABLE else [*(table for case in cases for table in _tables(case)), *totals]
     output.emit(tables, flat_rows(cases, sram_bytes), document(cases, sram_bytes))
     for sentence in advice(backends):

@@ -30,8 +30,12 @@ class Algorithm:
 
 def _terms(read: str, write: str) -> tuple[tuple[str, str, str], ...]:
     """Terms written as ``Q Sq·d, K Skv·d``."""
-    sides = (("read", read), ("write", write))
-    return tuple((op, *term.split()) for op, text in sides for term in text.split(", "))  # type: ignore[misc]
+    terms = []
+    for op, text in (("read", read), ("write", write)):
+        for term in text.split(", "):
+            tensor, _, factors = term.partition(" ")
+            terms.append((op, tensor, factors))
+    return tuple(terms)
 
 
 #: By pass. Each says in symbols what a function of ``fa_bench.model.bounds`` counts; a test compares them.

@@ -20,16 +20,9 @@ from fa_bench.units import format_bytes, format_ms, format_ratio
 SCHEMA: Final = 1
 
 
-def totals_tables(cases: Sequence[CaseTraffic], sram_bytes: int | None = None) -> tuple[Table, ...]:
-    """Per shape a table of totals, with the papers' formula and the ratio standard : it, and one of what theory says.
-
-    Parameters
-    ----------
-    cases : sequence of CaseTraffic
-    sram_bytes : int, optional
-        M of the theory in bytes, where it is not to be that of the records' GPU.
-    """
-    tables: list[Table] = []
+def totals_tables(cases: Sequence[CaseTraffic]) -> tuple[Table, ...]:
+    """One table per shape: totals of each implementation, the papers' formula, the ratio standard : it."""
+    tables = []
     for shape, group in _by_shape(cases).items():
         predicted = [case for case in group if case.predicted]
         counted = [case for case in group if not case.predicted and case.source is not None]
@@ -37,10 +30,20 @@ def totals_tables(cases: Sequence[CaseTraffic], sram_bytes: int | None = None) -
             tables.append(_totals(shape, predicted))
         if counted:
             tables.append(_counted_totals(shape, counted, _standard_bytes(group)))
-        theory = theory_table(shape, group, sram_bytes)
-        if theory is not None:
-            tables.append(theory)
     return tuple(tables)
+
+
+def theory_tables(cases: Sequence[CaseTraffic], sram_bytes: int | None = None) -> tuple[Table, ...]:
+    """One table per shape: what the papers say of it, beside what its kernels move.
+
+    Parameters
+    ----------
+    cases : sequence of CaseTraffic
+    sram_bytes : int, optional
+        M in bytes, where it is not to be that of the records' GPU.
+    """
+    made = (theory_table(shape, group, sram_bytes) for shape, group in _by_shape(cases).items())
+    return tuple(table for table in made if table is not None)
 
 
 def _by_shape(cases: Sequence[CaseTraffic]) -> dict[str, list[CaseTraffic]]:

@@ -11,7 +11,7 @@ from fa_bench.model import bounds, gpus
 from fa_bench.records import Record
 from fa_bench.report.case_traffic import CaseTraffic
 from fa_bench.report.names import record_name
-from fa_bench.report.papers import record_shape, stated_sram_bytes
+from fa_bench.report.papers import record_shape, stated_sram_bytes, theorem2
 from fa_bench.report.tables import UNKNOWN, Column, Table
 from fa_bench.units import format_bytes, format_count, format_number, format_ratio
 
@@ -127,27 +127,36 @@ def distance(moved_bytes: int | None, bound_bytes: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Sparse:
-    """What a mask leaves for algorithms that skip its zero blocks, in elements of all slices.
+    """What algorithms that skip the zero blocks of a mask move, in elements of all slices, at the paper's block sizes.
 
     Attributes
     ----------
     density : float
-        s of Proposition 4: the fraction of nonzero blocks, at the first paper's block sizes.
+        s of Proposition 4: the fraction of nonzero blocks.
     proposition4_elements : int
         N·d + N²·d²·s/M, constant 1.
+    algorithm5_elements, flash2_elements : int
+        Algorithm 5 of FlashAttention, and FlashAttention-2 as its section 3.1 says, every access counted.
     """
 
     density: float
     proposition4_elements: int
+    algorithm5_elements: int
+    flash2_elements: int
 
 
 def sparse(shape: AttentionShape, theory: CaseTheory) -> Sparse | None:
-    """Proposition 4 for the mask of a forward pass; None without a mask."""
+    """What skipping blocks leaves of a forward pass; None without a mask."""
     if not (shape.causal or shape.windowed):
         return None
-    density = bounds.mask_blocks(shape, theory.block_m, theory.block_n).density
-    sizes = (shape.seq_q, shape.seq_kv, shape.head_dim, theory.m_elements)
-    return Sparse(density, round(shape.slices * bounds.flash1_proposition4(*sizes, density, shape.dim_v)))
+    left = bounds.mask_blocks(shape, theory.block_m, theory.block_n)
+    size, dim_v = (shape.seq_q, shape.seq_kv, shape.head_dim), shape.dim_v
+    return Sparse(
+        left.density,
+        round(shape.slices * bounds.flash1_proposition4(*size, theory.m_elements, left.density, dim_v)),
+        shape.slices * bounds.flash1(*size, theory.block_n, dim_v, left.visited_rows).total,
+        shape.slices * bounds.flash2(*size, theory.block_m, dim_v, left.visited_keys).total,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +218,8 @@ def theory_document(case: CaseTraffic, sram_bytes: int | None) -> dict[str, obje
         **asdict(theory),
         "density": None if masked is None else masked.density,
         "proposition4_elements": None if masked is None else masked.proposition4_elements,
+        "algorithm5_elements": None if masked is None else masked.algorithm5_elements,
+        "flash2_sparse_elements": None if masked is None else masked.flash2_elements,
         "split_kv_splits": None if divided is None else divided.splits,
         "split_kv_elements": None if divided is None else divided.elements,
         "split_kv_bytes": None if divided is None else divided.nbytes,
@@ -240,15 +251,23 @@ def theory_table(shape_title: str, cases: Sequence[CaseTraffic], sram_bytes: int
         rows.append(row(f"Proposition 4, s = {format_number(masked.density)}", elements, elements * itemsize))
     for name, elements in zip(names.algorithms, _algorithms(shape, record.direction, theory), strict=True):
         rows.append(row(name, elements, elements * itemsize))
+    if masked is not None:
+        for name, elements in (
+            ("FlashAttention, Alg. 5", masked.algorithm5_elements),
+            ("FlashAttention-2, blocks skipped", masked.flash2_elements),
+        ):
+            rows.append(row(name, elements, elements * itemsize))
     for case in cases:
         impl = record_name(case.record).impl
         if (divided := _split(case.record)) is not None:
             rows.append(row(f"{impl}, K/V in {divided.splits} splits", divided.elements, divided.nbytes))
-        if case.total_bytes is not None:
-            rows.append(row(f"{impl}, predicted", case.total_bytes / itemsize, case.total_bytes))
         read, written = case.counted("read"), case.counted("write")
-        if read is not None and written is not None:
-            rows.append(row(f"{impl}, {case.source}", (read + written) / itemsize, read + written))
+        counted = None if read is None or written is None else read + written
+        # Where both are equal, one row says it.
+        if case.total_bytes is not None and case.total_bytes != counted:
+            rows.append(row(f"{impl}, predicted", case.total_bytes / itemsize, case.total_bytes))
+        if counted is not None:
+            rows.append(row(f"{impl}, {case.source}", counted / itemsize, counted))
     columns = (Column(""), Column("elements", "right"), Column("bytes", "right"), Column("of bound", "right"))
     title = f"Theory, M = {format_bytes(theory.sram_bytes)}, {shape_title}"
     return Table(title, columns, tuple(rows), _note(record, shape, theory, stated=sram_bytes is not None))
@@ -286,26 +305,23 @@ def _algorithms(shape: AttentionShape, direction: str, theory: CaseTheory) -> tu
 
 
 def _note(record: Record, shape: AttentionShape, theory: CaseTheory, *, stated: bool) -> str:
-    itemsize = ITEMSIZE[record.dtype]
-    whose = "as stated" if stated else f"the shared memory that a CTA may have on {record.gpu}"
-    dim = bound_dim(shape, record.direction)
-    relation = "M >= d²" if theory.regime == bounds.LARGE else "M < d²"
-    formula = "N²d²/M" if theory.regime == bounds.LARGE else "N²d/√M"
+    whose = "as stated" if stated else f"shared memory of a CTA on {record.gpu}"
+    square = format_count(bound_dim(shape, record.direction) ** 2)
+    if theory.regime == bounds.LARGE:
+        formula = f"N²d²/M (large cache: M >= d² = {square})"
+    else:
+        formula = f"N²d/√M (small cache: M < d² = {square})"
     lines = [
-        f"M: {whose}; {format_count(theory.m_elements)} elements of {itemsize} bytes. The papers' algorithms in tiles "
-        f"of {theory.block_m} x {theory.block_n}: Bc = ⌈M/4d⌉ keys, Br = min(Bc, d) queries.",
-        f"bound: {formula} for a {theory.regime} ({relation} = {format_count(dim**2)}); it and the theorems with the "
-        "constant 1. of bound: bytes over the bound's.",
+        f"M: {whose}, {format_count(theory.m_elements)} elements. The papers' algorithms in tiles of "
+        f"{theory.block_m} x {theory.block_n}: Bc = ⌈M/4d⌉ keys, Br = min(Bc, d) queries.",
+        f"bound: {formula}; it and the theorems with the constant 1.",
     ]
     compulsory = (record.compulsory_read_bytes or 0) + (record.compulsory_write_bytes or 0)
     if theory.bound_bytes < compulsory:
-        lines.append("Inputs and outputs are more than the bound and must be moved in any case: here they bind.")
+        lines.append("Inputs and outputs are more than the bound: here they bind.")
     if shape.causal or shape.windowed:
-        lines.append("Of the mask theorems and algorithms see nothing; the bound has the visible pairs for N².")
-    if record.direction == "fwd" and record.head_dim_v in (None, record.head_dim):
-        misread = shape.slices * bounds.flash1_theorem2_m_in_bytes(
-            shape.seq_q, shape.seq_kv, shape.head_dim, theory.sram_bytes
-        )
-        nbytes = format_bytes(round(misread * itemsize))
-        lines.append(f"Theorem 2 as it is often misread, with M in bytes: {nbytes}.")
+        lines.append("Theorems 2 and 5 and Algorithms 0 to 4 see no mask; the bound has the visible pairs for N².")
+    misread = theorem2(record, theory.sram_bytes)
+    if misread is not None:
+        lines.append(f"Theorem 2 as it is often misread, with M in bytes: {format_bytes(misread.bytes_m_in_bytes)}.")
     return "\n".join(lines)

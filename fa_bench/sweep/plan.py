@@ -23,6 +23,7 @@ from fa_bench.units import format_bytes
 Block: TypeAlias = Literal["auto"] | tuple[int, int]
 #: Keys to the left and to the right of a query that it sees, None for no limit; None for no window at all.
 Window: TypeAlias = tuple[int | None, int | None] | None
+#: Causal or not, keys to the left and to the right.
 _Mask: TypeAlias = tuple[bool, int | None, int | None]
 _NO_FEATURES: Final = Features()
 PlanStatus = Literal["run", "skipped", "unsupported"]
@@ -170,11 +171,8 @@ class SweepRequest:
                         sizes = (batch, heads_q, heads_kv, *pair, head_dim)
                         yield AttentionShape(*sizes, *mask)
 
-    def _masks(self) -> list[_Mask]:
-        """Causal or not, keys to the left and to the right."""
-        masks = itertools.product(unique(self.causal), unique(self.windows))
-        sides = ((causal, *(window or (None, None))) for causal, window in masks)
-        return [(causal, left, None if causal else right) for causal, left, right in sides]
+    def _masks(self) -> tuple[_Mask, ...]:
+        return unique(itertools.starmap(_mask, itertools.product(self.causal, self.windows)))
 
     def _heads(self, head_dim: int, heads: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         if self.hidden is not None:
@@ -187,6 +185,14 @@ class SweepRequest:
         return tuple(
             (heads_q, heads_kv) for heads_q in unique(heads) or (1,) for heads_kv in unique(self.heads_kv) or (heads_q,)
         )
+
+
+def _mask(causal: bool, window: Window) -> _Mask:
+    """Causal, left and right of a shape; a window of all keys up to the query is causal, so that it has one case_id."""
+    left, right = window or (None, None)
+    if (left, right) == (None, 0):
+        return True, None, None
+    return causal, left, None if causal else right
 
 
 @dataclass(frozen=True, slots=True)

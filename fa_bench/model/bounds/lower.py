@@ -5,7 +5,7 @@ References
 [3] Saha, Ye: The I/O Complexity of Attention, or How Optimal is FlashAttention? (arXiv 2402.07443).
 [4] Hong, Kung: I/O complexity: the red-blue pebble game (STOC 1981).
 [5] Li, Liang, Shi, Song, Zhou: Fine-grained Attention I/O Complexity: Comprehensive Analysis for Backward Passes
-(arXiv 2410.09397).
+(arXiv 2410.09397). [6] Ballard, Demmel, Holtz, Schwartz: Minimizing Communication in Linear Algebra (arXiv 0905.2485).
 """
 
 from __future__ import annotations
@@ -49,8 +49,10 @@ def saha_ye(pairs: int, head_dim: int, m_elements: int) -> float:
     ----------
     pairs : int
         Entries of QKᵀ that are computed: N² without a mask. The proof counts these entries and nothing else, so that
-        under a mask the visible pairs stand here, and the product of lengths that differ. Backward, they are the
-        entries of dO·Vᵀ, which every algorithm of ours and of the papers computes: Θ of the same form, [5].
+        under a mask the visible pairs stand here, and the product of lengths that differ; for M < d² it is the bound of
+        the pairs·d products that make them, sparse ones included [6]. Backward they are the entries of dO·Vᵀ, which
+        every algorithm of ours and of the papers computes. For the whole backward pass [5] has
+        Θ(min((N²·d² + N·d³)/M, (N²·d + N·d²)/√M)), which for N >= d is Θ of the same.
     head_dim : int
         d of the product whose entries are counted: columns of Q and K forward, of V and dO backward. V's columns don't
         enter forward: the proof does not look beyond QKᵀ.
@@ -64,8 +66,8 @@ def saha_ye(pairs: int, head_dim: int, m_elements: int) -> float:
     """
     large = 1.0 * pairs * head_dim**2 / m_elements
     small = 1.0 * pairs * head_dim / _root(m_elements)
-    # At M >= d² the first is the smaller; written out so that arrays may stand here.
-    return large - (large - small) * (m_elements < head_dim**2)
+    # At M >= d² the first is the smaller; written as a sum so that arrays may stand here.
+    return large * (m_elements >= head_dim**2) + small * (m_elements < head_dim**2)
 
 
 def proved_bound(pairs: int, head_dim: int, m_elements: int) -> float:
@@ -89,7 +91,8 @@ def proved_bound(pairs: int, head_dim: int, m_elements: int) -> float:
     (983040.0, 0.0, 520192.0)
     """
     half, large = pairs / 2, 1.0 * pairs * head_dim**2 / m_elements
-    bound = large - (large - half) * (m_elements < 2 * head_dim**2) - m_elements
+    wide = m_elements >= 2 * head_dim**2
+    bound = large * wide + half * (1 - wide) - m_elements
     return bound * (bound > 0)
 
 
