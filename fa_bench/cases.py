@@ -266,6 +266,7 @@ class AttentionShape:
 
     @property
     def _twice_nominal(self) -> int:
+        """Twice `nominal_pairs`: a whole number."""
         twice_visible = 2 * self.visible_pairs
         if not self.causal or self.windowed:
             return twice_visible
