@@ -355,7 +355,8 @@ def stage_of(
             pattern = "shared"
         elif repeated and settled(per_slice == 1):
             pattern = "looped"
-        share = cast(float, np.minimum(1.0, read * heads / (ctas * nbytes)))
+        # In floats: the products may exceed 64 bits.
+        share = cast(float, np.minimum(1.0, 1.0 * read * heads / (1.0 * ctas * nbytes)))
         is_read = settled(read > 0)
         places, variance = cache.places(read=is_read, by_many=False)
         if pattern == "shared":

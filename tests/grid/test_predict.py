@@ -94,6 +94,13 @@ def test_dram_bytes_of_cases_of_different_sorts_side_by_side() -> None:
         assert any(row["dram_read_bytes_model"] > 2 * row["compulsory_read_bytes"] for row in rows)
 
 
+def test_dram_bytes_where_bytes_times_ctas_exceed_64_bits() -> None:
+    # 2¹⁶ x 2¹⁶ scores of 128 heads are 2⁴⁰ bytes, written by 2⁹ · 2⁹ · 2⁷ = 2²⁵ CTAs.
+    request = SweepRequest(seqs=(2**16, 2**17), heads=(128,), impls=("standard", "flash1", "flash2"))
+    rows, alone = (make(request, A100, predict) for make in (from_grid, one_by_one))
+    assert in_order(rows) == in_order(alone)
+
+
 def test_the_sample_has_cases_of_every_sort() -> None:
     rows = [row for request, gpu in requests() for row in from_grid(request, gpus.get(gpu))]
     assert len(rows) > 5000
