@@ -8,6 +8,7 @@ sure that their results fit.
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import numpy as np
@@ -44,6 +45,13 @@ def choose(condition: bool, yes: int, no: int) -> int:
         return yes if condition else no
     chosen: Any = np.where(condition, yes, no)
     return cast(int, chosen)
+
+
+def common_divisor(one: int, other: int) -> int:
+    """The greatest common divisor."""
+    if is_array(one) or is_array(other):
+        return cast(int, np.gcd(one, other))
+    return math.gcd(one, other)
 
 
 def settled(condition: bool) -> bool:

@@ -50,7 +50,7 @@ import numpy.typing as npt
 from fa_bench.model.gpu import Gpu
 from fa_bench.model.l2 import FIRST_OF_PAGE, Cache, Moment, Places, Stage, Use, passed, prefix_share, sorts, stage_of
 from fa_bench.model.samples import ALL, SAMPLES, Samples, Timing, end_of, start_of, total
-from fa_bench.sizes import choose, is_array, least, most, settled
+from fa_bench.sizes import choose, common_divisor, is_array, least, most, settled
 
 if TYPE_CHECKING:
     # Only for types: rooms below algorithms/ use this package, so it cannot import them while it is loaded.
@@ -259,7 +259,7 @@ class _Account:
         # Tiles: the CTAs that read the same one are further apart than a wave.
         tiles = stage.wave < period
         boundaries = np.ceil(stage.waves) - 1
-        aligned = boundaries // (use.ctas_per_head // np.gcd(stage.wave, use.ctas_per_head))
+        aligned = boundaries // (use.ctas_per_head // common_divisor(stage.wave, use.ctas_per_head))
         # CTAs of a head that see between 2p - 1 and all of it: when the first of a wave ends, the longest has as much
         # more to read as it has more to see, and is followed by the next at this distance.
         apart = 1 - np.minimum(1.0, stage.wave / stage.ctas_per_slice) * 2 * (1 - prefix)

@@ -32,7 +32,7 @@ import numpy as np
 from fa_bench.model.gpu import Gpu
 from fa_bench.model.normal import normal
 from fa_bench.model.occupancy import occupancy
-from fa_bench.sizes import choose, least, most, settled
+from fa_bench.sizes import choose, common_divisor, least, most, settled
 
 if TYPE_CHECKING:
     # Only for types: rooms below algorithms/ use this package, so it cannot import them while it is loaded.
@@ -161,9 +161,9 @@ class Use:
     Attributes
     ----------
     pattern : {"streamed", "shared", "looped"}
-    read_bytes, write_bytes : int
+    read_bytes, write_bytes : float
         Global traffic.
-    nbytes : int
+    nbytes : float
         Different bytes of it.
     heads : int
         Parts of the tensor that slices share or have, and of which a CTA touches one.
@@ -176,9 +176,9 @@ class Use:
     """
 
     pattern: Pattern
-    read_bytes: int
-    write_bytes: int
-    nbytes: int
+    read_bytes: float
+    write_bytes: float
+    nbytes: float
     heads: int
     ctas_per_head: int
     cta_share: float
@@ -188,7 +188,7 @@ class Use:
     @property
     def passes(self) -> float:
         """How often each byte is read or written, whichever is more."""
-        return most(self.read_bytes, self.write_bytes) / self.nbytes
+        return cast(float, np.maximum(self.read_bytes, self.write_bytes)) / self.nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class Stage:
             sort: str = use.pattern
             if use.pattern == "shared":
                 heads = least(1.0, self.wave * use.cta_share) / use.heads  # type: ignore[arg-type]  # a share
-                cut[tensor] = heads * (1 - np.gcd(use.ctas_per_head, self.wave) / use.ctas_per_head)
+                cut[tensor] = heads * (1 - common_divisor(use.ctas_per_head, self.wave) / use.ctas_per_head)
                 sort = next((name for name in cut if np.array_equal(cut[name], cut[tensor])), tensor)
             elif use.pattern == "streamed" and not settled(use.read_bytes > 0):
                 sort = "written"
@@ -355,7 +355,7 @@ def stage_of(
             pattern = "shared"
         elif repeated and settled(per_slice == 1):
             pattern = "looped"
-        # In floats: the products may exceed 64 bits.
+        # Bytes as floats from here on: exact up to 2**53, and products may exceed 64 bits.
         share = cast(float, np.minimum(1.0, 1.0 * read * heads / (1.0 * ctas * nbytes)))
         is_read = settled(read > 0)
         places, variance = cache.places(read=is_read, by_many=False)
@@ -365,7 +365,9 @@ def stage_of(
             places, variance = (
                 cast(float, np.where(many, *both)) for both in zip(shared, (places, variance), strict=True)
             )
-        uses[tensor] = Use(pattern, read, write, nbytes, heads, ctas_per_head, share, places, variance)
+        uses[tensor] = Use(
+            pattern, 1.0 * read, 1.0 * write, 1.0 * nbytes, heads, ctas_per_head, share, places, variance
+        )
     return Stage(entry, ctas, wave, per_slice, launch.smem_bytes > 0, uses)
 
 
