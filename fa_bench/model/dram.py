@@ -175,7 +175,7 @@ class _Tensor:
     #: ``[sample, case]``; None where it was never written.
     dirty: Samples | None
     writer: str
-    nbytes: int
+    nbytes: float
 
 
 @dataclass(slots=True)

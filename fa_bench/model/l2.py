@@ -365,9 +365,8 @@ def stage_of(
             places, variance = (
                 cast(float, np.where(many, *both)) for both in zip(shared, (places, variance), strict=True)
             )
-        uses[tensor] = Use(
-            pattern, 1.0 * read, 1.0 * write, 1.0 * nbytes, heads, ctas_per_head, share, places, variance
-        )
+        moved = (1.0 * read, 1.0 * write, 1.0 * nbytes)
+        uses[tensor] = Use(pattern, *moved, heads, ctas_per_head, share, places, variance)
     return Stage(entry, ctas, wave, per_slice, launch.smem_bytes > 0, uses)
 
 
