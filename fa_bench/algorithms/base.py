@@ -155,7 +155,11 @@ PLAIN: Final[Mapping[Direction, frozenset[str]]] = {}
 
 
 class Algorithm(Protocol):
-    """One algorithm room. Registered in ``fa_bench.algorithms``."""
+    """One algorithm room. Registered in ``fa_bench.algorithms``.
+
+    `program`, `traffic` and `work` of ours also take a case whose sizes are arrays, with an element for each of many
+    cases (:mod:`fa_bench.sizes`), and then have arrays where one case has numbers.
+    """
 
     name: str
     version: str

@@ -20,12 +20,12 @@ BLOCK_CASES: Final = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Cases that differ in batch, heads and lengths, and whose tile and refusal do not depend on them.
+    """Cases that differ in batch, heads and lengths, and whose tile does not depend on them.
 
     Parameters
     ----------
     planned : PlannedCase
-        The smallest of them, as it is planned.
+        One of them, as it is planned.
     seq_q, seq_kv : ndarray of int64
         Lengths, pair by pair.
     batches : ndarray of int64
@@ -68,22 +68,17 @@ def groups(request: SweepRequest, backends: Sequence[PlanningBackend], gpu: Gpu)
         pairs = list(alike)
         seq_q, seq_kv = np.array(pairs, np.int64).T
         batches = np.array([request.batches_of(seq) for seq, _ in pairs], np.int64)
-        # A grid that is too large for the smallest case is too large for all.
-        smallest = replace(
+        one = replace(
             request,
             seqs=pairs[0][:1],
             seqs_kv=pairs[0][1:],
-            batches=() if request.tokens else (int(batches.min()),),
-            heads=_smallest_heads(request)[0],
-            heads_kv=_smallest_heads(request)[1],
+            batches=request.batches[:1],
+            heads=request.heads[:1],
+            heads_kv=request.heads_kv[:1],
         )
-        for planned in plan(smallest, backends, gpu).cases:
+        for planned in plan(one, backends, gpu).cases:
             heads = np.array(request.heads_of(planned.case.shape.head_dim), np.int64)
             yield Group(planned, seq_q, seq_kv, batches, heads)
-
-
-def _smallest_heads(request: SweepRequest) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return tuple(sorted(request.heads)[:1]), request.heads_kv[:1]
 
 
 def case_count(request: SweepRequest, impls: int) -> int:

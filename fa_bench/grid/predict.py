@@ -50,21 +50,18 @@ def blocks(
 
 def _predicted(group: Group, sizes: Sizes, gpu: Gpu, predictor: Predictor) -> Iterator[Block]:
     """The cases of ``sizes`` in one block, and each in a block of its own that arrays can't hold."""
-    planned = group.planned
-    shape = planned.case.shape
-    apart = sizes.exceed_64_bits(padded_head_dim(max(shape.head_dim, shape.dim_v)))
-    if planned.case.tile is not None and not apart.all():
+    case = group.planned.case
+    apart = sizes.exceed_64_bits(padded_head_dim(max(case.shape.head_dim, case.shape.dim_v)))
+    if case.tile is not None and not apart.all():
         within = ~apart
-        apart[within] = _beyond_a_grid(grid_case(planned.case, sizes.chosen(within)))
-    if apart.any():
-        together = sizes.chosen(~apart)
-        if len(together):
-            yield _block(planned, grid_case(planned.case, together), len(together), gpu, predictor)
-        for index in np.flatnonzero(apart).tolist():
-            alone = _replanned(planned, sizes.case(planned.case, index), gpu)
-            yield _block(alone, alone.case, 1, gpu, predictor)
-    else:
-        yield _block(planned, grid_case(planned.case, sizes), len(sizes), gpu, predictor)
+        apart[within] = _beyond_a_grid(grid_case(case, sizes.chosen(within)))
+    together = sizes.chosen(~apart)
+    if len(together):
+        planned = _replanned(group.planned, together.case(case, 0), gpu)
+        yield _block(planned, grid_case(case, together), len(together), gpu, predictor)
+    for index in np.flatnonzero(apart).tolist():
+        planned = _replanned(group.planned, sizes.case(case, index), gpu)
+        yield _block(planned, planned.case, 1, gpu, predictor)
 
 
 def _block(planned: PlannedCase, case: Case, count: int, gpu: Gpu, predictor: Predictor) -> Block:
