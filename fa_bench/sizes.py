@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from typing import Any, cast
 
-import numpy as np
+# NumPy is imported where there are arrays: cases are described on machines that compute nothing.
 
 
 def is_array(size: object) -> bool:
     """Whether ``size`` has one element for each case."""
-    return isinstance(size, np.ndarray)
+    return getattr(size, "ndim", 0) > 0
 
 
 def ceil_div(size: int, unit: int) -> int:
@@ -43,6 +43,8 @@ def choose(condition: bool, yes: int, no: int) -> int:
     """``yes`` where the condition holds, else ``no``."""
     if not is_array(condition):
         return yes if condition else no
+    import numpy as np
+
     chosen: Any = np.where(condition, yes, no)
     return cast(int, chosen)
 
@@ -50,19 +52,24 @@ def choose(condition: bool, yes: int, no: int) -> int:
 def common_divisor(one: int, other: int) -> int:
     """The greatest common divisor."""
     if is_array(one) or is_array(other):
+        import numpy as np
+
         return cast(int, np.gcd(one, other))
     return math.gcd(one, other)
 
 
 def settled(condition: bool) -> bool:
     """Whether a condition holds, which is the same for all cases."""
-    return bool(np.all(condition))
+    every: Any = condition
+    return bool(every.all()) if is_array(condition) else bool(condition)
 
 
 def rounded(value: float) -> int:
     """``value`` to the nearest whole number, halves to the even one."""
     if not is_array(value):
         return round(value)
+    import numpy as np
+
     nearest: Any = np.rint(value).astype(np.int64)
     return cast(int, nearest)
 

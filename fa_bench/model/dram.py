@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 #: Bytes of a DRAM page that one channel holds.
 _PAGE_BYTES: Final = 1024
 _SECTOR_BYTES: Final = 32
-#: Less is written back by the limit on dirty lines at no time: the tail of a normal distribution never ends.
+#: The limit on dirty lines writes back no less than this: the tail of a normal distribution never ends.
 _NOTHING_BYTES: Final = 1e-3
 #: Cases at a time, few enough for a core's caches; decisions that tell sorts of them apart at a time.
 _CASES: Final = 512
