@@ -20,7 +20,13 @@ def is_array(size: object) -> bool:
 
 
 def ceil_div(size: int, unit: int) -> int:
-    """``size / unit``, rounded up."""
+    """``size / unit``, rounded up; exact at any size.
+
+    Examples
+    --------
+    >>> ceil_div(1024, 163), ceil_div(1024, 256)
+    (7, 4)
+    """
     return -(-size // unit)
 
 
