@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from fa_bench.sweep.build import Predictor
     from fa_bench.sweep.plan import SweepPlan, SweepRequest
 
-#: A table, or a row, per tensor is for people; with more cases than this nobody wants one.
+#: With more cases than this a table, or a row, per tensor is no longer read.
 _MANY_CASES: Final = 10_000
 
 
@@ -183,9 +183,12 @@ def _per_case(output: Output, per: str | None, measure: bool, request: SweepRequ
     possible = not measure and output.fmt is Format.CSV
     if per == "case" and not possible:
         raise UsageError("--per case is for predictions as CSV.", "Add --no-measure --format csv.")
-    many = per is None and possible and case_count(request, len(request.impls)) > _MANY_CASES
-    if many:
+    many = per is None and not measure and case_count(request, len(request.impls)) > _MANY_CASES
+    if many and possible:
         output.say(f"More than {_MANY_CASES:,} cases: one row per case; --per tensor has one per tensor.")
+    elif many:
+        output.say(f"More than {_MANY_CASES:,} cases, one by one: --format csv has a row per case in seconds.")
+        many = False
     if dram and not many and per != "case":
         raise UsageError("--dram adds columns to the rows of --per case.", "Add --per case --no-measure --format csv.")
     if (many or per == "case") and not dram:

@@ -307,6 +307,12 @@ def test_very_many_cases_are_rows_of_their_own(cli: Callable, monkeypatch: pytes
     many = cli(*args, "--seq", "8..16000:8", "--batch", "1..6:1")
     assert len(many.out.splitlines()) == 1 + 12_000
     assert per_case in many.err
+    # A table of as many is made one by one, and says what is quicker.
+    monkeypatch.setattr("fa_bench.cli.io_model._MANY_CASES", 2)
+    told = cli("io-model", "--no-measure", "--impl", "flash2", "--seq", "16..64:16", "--format", "md")
+    assert "one by one: --format csv has a row per case in seconds." in told.err
+    assert "flash2_fwd" in told.out
+    monkeypatch.undo()
     few = cli(*args, "--seq", "16..64:16")
     assert few.err == ""
     assert [row["tensor"] for row in rows_of(few.out)[:5]] == ["Q", "K", "V", "O", "LSE"]
