@@ -54,8 +54,10 @@ class Timing:
         if self._one_by_one or not is_written or settled(stage.ctas_per_slice == 1):
             return self._end
         # Outputs leave at the end of a wave, with the page's first head.
-        slices, rest = np.divmod(_DONE * stage.ctas, stage.ctas_per_slice)
-        wave, size, before = _place(stage, slices // heads * heads * stage.ctas_per_slice + rest)
+        cta = _DONE * stage.ctas
+        if not settled(heads == 1):
+            cta = cta - np.floor(cta / stage.ctas_per_slice) % heads * stage.ctas_per_slice
+        wave, size, before = _place(stage, cta)
         streamed = shared = (wave + size) / stage.waves
         if np.any(stage.rolling):
             # As many CTAs have started as have ended and are in flight.
@@ -66,7 +68,9 @@ class Timing:
 
 def total(samples: Samples) -> float:
     """The sum over samples, in their order: of one case and of many the same to the last digit."""
-    return cast(float, np.cumsum(samples, axis=0)[-1])
+    # A single column NumPy would add up in another order.
+    figures = np.asarray(samples)
+    return cast(float, np.add.reduce(figures, axis=0) if figures.shape[1] > 1 else np.cumsum(figures, axis=0)[-1])
 
 
 def start_of(index: int) -> Moment:
