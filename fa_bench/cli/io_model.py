@@ -90,7 +90,7 @@ def io_model(
     ] = None,
     dram: Annotated[
         bool,
-        typer.Option("--dram", help="With --per case: DRAM bytes and rooflines too, some 0.1 ms for each case."),
+        typer.Option("--dram", help="With --per case: DRAM bytes and rooflines too, up to 0.1 ms for each case."),
     ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print how the prediction comes about, for the first shape.")
