@@ -100,6 +100,20 @@ def test_planning_runs_nothing() -> None:
     assert [backend.ran for backend in backends] == [[], []]
 
 
+def test_batches_heads_and_kv_heads_are_axes() -> None:
+    request = SweepRequest(seqs=(128, 64), batches=(1, 4, 1), heads=(8, 16), heads_kv=(2, 8), impls=("numpy",))
+    shapes = [(s.seq_q, s.batch, s.heads_q, s.heads_kv) for s in request.shapes()]
+    heads = [(8, 2), (8, 8), (16, 2), (16, 8)]
+    assert shapes == [(seq, batch, *pair) for seq in (64, 128) for pair in heads for batch in (1, 4)]
+
+
+def test_any_value_that_is_off_is_found_among_many() -> None:
+    # Each alone is fine: 2 million sequences of 2048 heads are more slices than a grid holds, 12 heads don't share 8.
+    for axes in ({"batches": (1, 2**21), "heads": (1, 2048)}, {"heads": (8, 12, 16), "heads_kv": (4, 8)}):
+        with pytest.raises(UsageError):
+            SweepRequest(seqs=tuple(range(1, 5000)), impls=("numpy",), **axes)
+
+
 def test_tokens_and_hidden_set_batch_and_heads() -> None:
     request = SweepRequest(seqs=(512, 1024), head_dims=(64, 128), tokens=16384, hidden=2048, impls=("numpy",))
     # 16384 / 512 = 32 and 16384 / 1024 = 16 sequences; 2048 / 64 = 32 and 2048 / 128 = 16 heads.
