@@ -118,6 +118,7 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
             "fa_bench.report",
             (
                 *("fa_bench.records", "fa_bench.sweep.plan", "fa_bench.cases", "fa_bench.units"),
+                *("fa_bench.grid.block", "fa_bench.sizes"),
                 *("fa_bench.model.bounds", "fa_bench.model.gpus"),
                 *("fa_bench.profiling.result", "fa_bench.profiling.diff"),
                 *("fa_bench.validation.result", "fa_bench.mutation.result"),
@@ -126,6 +127,14 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
                 *("fa_bench.comparison.runs", "fa_bench.sweep.manifest", "fa_bench.model.gpu"),
                 *("fa_bench.tuning.result", "fa_bench.tuning.known", "fa_bench.tuning.rank"),
                 *("fa_bench.tuning.rules", "fa_bench.tuning.predict", "fa_bench.tuning.tiles"),
+            ),
+        ),
+        # Plans and predictions as a sweep has them, many at a time. No backend, no tables.
+        (
+            "fa_bench.grid",
+            (
+                *FORMULAS,
+                *("fa_bench.sweep.plan", "fa_bench.sweep.build", "fa_bench.sweep.predict", "fa_bench.cases"),
             ),
         ),
         # Of a backend its protocol and what it gives back; never one of them by name.

@@ -215,10 +215,10 @@ class Flash2:
             return self._fused.work(case)
         plan = StreamPlan(case, resolved_tile(case))
         tile, fp32 = plan.tile, case.dtype == "fp32"
-        _, kv_blocks = plan.kv_blocks()
-        tiles = int(kv_blocks.sum()) * case.shape.slices
+        reach = plan.key_reach()
+        tiles = reach.blocks * case.shape.slices
         flops = 4 * tiles * tile.block_m * tile.block_n * plan.dim
-        factors = 8 * tiles if fp32 else 4 * int((kv_blocks > 0).sum()) * case.shape.slices
+        factors = 8 * tiles if fp32 else 4 * reach.seeing * case.shape.slices
         exps = tile.block_m * (tiles * tile.block_n + factors)
         return Work(flops, exps, ((KERNEL, 0 if fp32 else flops, flops if fp32 else 0, exps),))
 
@@ -282,11 +282,11 @@ def _sectors(case: Case) -> dict[tuple[str, Op], int]:
     plan = StreamPlan(case, resolved_tile(case))
     q, k, v, o = qkvo(case)
     lse = row_vector("LSE", case, "output")
-    group, (_, kv_rows) = case.shape.group, plan.kv_range()
+    group, keys = case.shape.group, plan.key_reach()
     return {
         ("Q", "read"): tensor_sectors(q, plan.copy),
-        ("K", "read"): tensor_sectors(k, plan.copy, kv_rows) * group,
-        ("V", "read"): tensor_sectors(v, plan.copy, kv_rows) * group,
+        ("K", "read"): tensor_sectors(k, plan.copy, keys) * group,
+        ("V", "read"): tensor_sectors(v, plan.copy, keys) * group,
         ("O", "write"): tensor_sectors(o, plan.store),
         ("LSE", "write"): row_vector_sectors(lse, plan.warp_rows),
     }

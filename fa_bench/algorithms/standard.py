@@ -121,7 +121,7 @@ class Standard:
             "NUM_WARPS": tile.num_warps,
         }
         sizes = (shape.heads_q, shape.heads_kv, shape.seq_q, shape.seq_kv, shape.head_dim, plan.pitch)
-        tiles = plan.q_blocks * plan.kv_blocks
+        tiles = plan.q_blocks * plan.kv_tiles
         return (
             Launch(
                 kernel=spec(f"scores{suffix}", SCORES, {**products, "CAUSAL": int(shape.causal)}),
@@ -194,10 +194,10 @@ class Standard:
         """
         plan = Plan(case, resolved_tile(case))
         tile, split = plan.tile, plan.split
-        flops = 2 * case.shape.slices * plan.q_blocks * plan.kv_blocks * tile.block_m * tile.block_n * plan.dim
+        flops = 2 * case.shape.slices * plan.q_blocks * plan.kv_tiles * tile.block_m * tile.block_n * plan.dim
         lanes = case.shape.slices * plan.row_blocks * ROW_WARPS * WARP_SIZE
         elements = split.segment // (split.warps_per_row * WARP_SIZE)
-        combine = split.warps_per_row if split.warps_per_row > 1 else 0
+        combine = split.warps_per_row * (split.warps_per_row > 1)
         exps = lanes * ((2 * split.segments - 1) * elements + split.segments + 2 + combine) if case.forward else 0
         product = (0, flops, 0) if case.dtype == "fp32" else (flops, 0, 0)
         forward = ((SCORES, *product), (SOFTMAX, 0, 0, exps), (PV, *product)) if case.forward else ()
@@ -211,7 +211,7 @@ class Standard:
         matrix = f"{shape.seq_q} rows x {plan.row_sectors} sectors per slice"
         again = f", and {split.reread} elements of each row again" if split.reread else ""
         derivations = {
-            (SCORES, "Q", "read"): f"Σ_slices {plan.kv_blocks}·σ({shape.seq_q})",
+            (SCORES, "Q", "read"): f"Σ_slices {plan.kv_tiles}·σ({shape.seq_q})",
             (SCORES, "K", "read"): f"Σ_slices {plan.q_blocks}·σ({shape.seq_kv})",
             (SCORES, "S", "write"): matrix,
             (SOFTMAX, "S", "read"): matrix + again,
@@ -222,7 +222,7 @@ class Standard:
             (PV, "O", "write"): f"Σ_slices σ({shape.seq_q})",
         }
         lines = [
-            f"standard, tile {tile}, {tile.num_warps} warps: {plan.q_blocks} x {plan.kv_blocks} tiles of S per slice; "
+            f"standard, tile {tile}, {tile.num_warps} warps: {plan.q_blocks} x {plan.kv_tiles} tiles of S per slice; "
             f"slices: {shape.slices}.",
             row_sizes(case, self.program(case)),
             f"Rows of {_MATRICES[case.direction]}: {shape.seq_kv} elements, {plan.pitch} apart: {plan.row_sectors} "
@@ -290,7 +290,7 @@ def _sectors(plan: Plan) -> dict[tuple[str, str, Op], int]:
     shape = plan.case.shape
     q, k, v, o = qkvo(plan.case)
     return {
-        (SCORES, "Q", "read"): tensor_sectors(q, plan.copy) * plan.kv_blocks,
+        (SCORES, "Q", "read"): tensor_sectors(q, plan.copy) * plan.kv_tiles,
         (SCORES, "K", "read"): tensor_sectors(k, plan.copy) * shape.group * plan.q_blocks,
         (SCORES, "S", "write"): plan.matrix_sectors,
         (SOFTMAX, "S", "read"): plan.matrix_sectors + plan.reread_sectors,

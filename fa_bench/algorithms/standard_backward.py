@@ -19,6 +19,7 @@ from fa_bench.algorithms.slices import tensor_sectors
 from fa_bench.algorithms.standard_plan import ROW_WARPS, Plan, spec
 from fa_bench.algorithms.tensors import ELEMENT_DEFINES, attention_tensor, qkvo, row_vector, stride_arguments
 from fa_bench.algorithms.tiles import REGISTER_BUDGET, WARP_SIZE
+from fa_bench.sizes import choose
 
 DV: Final = "standard_bwd_dv"
 DP: Final = "standard_bwd_dp"
@@ -87,7 +88,7 @@ def launches(plan: Plan) -> tuple[Launch, ...]:
         for size in (shape.heads_q, shape.heads_kv, shape.seq_q, shape.seq_kv, shape.head_dim, plan.pitch)
     ]
     scale = 1 / math.sqrt(shape.head_dim)
-    tiles, warps = plan.q_blocks * plan.kv_blocks, _key_warps(plan)
+    tiles, warps = plan.q_blocks * plan.kv_tiles, _key_warps(plan)
 
     def strides(*names: str) -> tuple[Scalar, ...]:
         return stride_arguments(*(tensors[name] for name in names))
@@ -95,12 +96,12 @@ def launches(plan: Plan) -> tuple[Launch, ...]:
     def of_keys(entry: str, matrix: str, queries: str, gradient: str, factor: float) -> Launch:
         return Launch(
             kernel=spec(f"standard_bwd_dkdv{suffix}", entry, {"ENTRY": entry, **staged, "NUM_WARPS": warps}),
-            grid=(shape.batch * shape.heads_kv * plan.kv_blocks, 1, 1),
+            grid=(shape.batch * shape.heads_kv * plan.kv_tiles, 1, 1),
             block=(warps * WARP_SIZE, 1, 1),
             smem_bytes=_key_smem_bytes(plan),
             args=(matrix, queries, gradient, *strides(queries, gradient), *sizes, Scalar("f32", factor)),
             # Else a CTA of a K/V head works for several slices.
-            ctas_per_slice=plan.kv_blocks if shape.group == 1 else 0,
+            ctas_per_slice=choose(shape.group == 1, plan.kv_tiles, 0),
         )
 
     return (
@@ -158,7 +159,7 @@ def sectors(plan: Plan) -> dict[tuple[str, str, Op], int]:
     shape, copy = plan.case.shape, plan.copy
     q, k, v, _ = qkvo(plan.case)
     matrix, again = plan.matrix_sectors, plan.reread_sectors
-    by_keys = plan.kv_blocks * tensor_sectors(q, copy)  # of Q, and of dO, which lies in memory alike
+    by_keys = plan.kv_tiles * tensor_sectors(q, copy)  # of Q, and of dO, which lies in memory alike
     by_queries = plan.q_blocks * shape.group * tensor_sectors(k, copy)  # of K and V
     return {
         (DV, "P", "read"): matrix,
@@ -189,7 +190,7 @@ def derivations(plan: Plan, matrix: str, again: str) -> dict[tuple[str, str, str
         One pass over a square matrix in words, and what a long row adds to it.
     """
     shape = plan.case.shape
-    queries = f"Σ_slices {plan.kv_blocks}·σ({shape.seq_q})"
+    queries = f"Σ_slices {plan.kv_tiles}·σ({shape.seq_q})"
     keys = f"Σ_slices {plan.q_blocks}·σ({shape.seq_kv})"
     return {
         (DV, "P", "read"): matrix,

@@ -7,6 +7,7 @@ from typing import Final
 from fa_bench.algorithms.base import Buffer, Role, Scalar
 from fa_bench.cases import AttentionShape, Case
 from fa_bench.random_bits import drop_threshold
+from fa_bench.sizes import least
 
 #: Head dimensions that kernels are compiled for; any multiple of 8 up to 256 runs in the next larger tile.
 PADDED_HEAD_DIMS: Final = (32, 64, 96, 128, 192, 256)
@@ -67,9 +68,9 @@ def window_arguments(shape: AttentionShape) -> tuple[Scalar, ...]:
 
     No limit is one that no key is beyond; sums of positions then stay within 32 bits.
     """
-    most = shape.seq_q + shape.seq_kv
+    limit = shape.seq_q + shape.seq_kv
     sides = (shape.window_left, shape.window_right)
-    return tuple(Scalar("i32", most if side is None else min(side, most)) for side in sides)
+    return tuple(Scalar("i32", limit if side is None else least(side, limit)) for side in sides)
 
 
 def dropout_arguments(case: Case) -> tuple[Scalar, ...]:
