@@ -1,0 +1,203 @@
+"""Claims on how much is stored and moved: (a) the size of S and P, (b) to (e) accesses of standard and flash."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from fa_bench.claims import emulated
+from fa_bench.claims.cases import FP16, FP32, M_BYTES, D, N, a100, exponent, known
+from fa_bench.claims.result import Check, Figure, Judgement, by_a_factor, judged, within
+from fa_bench.model import bounds
+from fa_bench.units import format_int
+
+#: Lengths over which growth and ratios are looked at.
+LENGTHS: Final = tuple(512 * 2**i for i in range(8))
+#: Lengths whose K and V of one head an A100's L2 holds, and lengths whose K and V it does not.
+IN_L2, BEYOND_L2 = (1024, 2048, 4096, 8192, 16384, 32768), (2**18, 2**19, 2**20, 2**21, 2**22)
+#: A case small enough to be executed in a second.
+SMALL_N: Final = 256
+
+#: Elements of one slice, from N and d.
+Elements = Callable[[int, int], float]
+
+
+def score_matrix(stated_bytes: float = 67e6) -> Judgement:
+    """(a) S or P takes ``stated_bytes`` at N = 4096.
+
+    Sizes are those of the buffers that our standard attention allocates, S and P in the inputs' type.
+    """
+    figures = {}
+    for dtype, heads in (("fp16", 1), ("fp32", 1), ("fp16", 16)):
+        program = known("standard", N, heads=heads, dtype=dtype).program  # type: ignore[arg-type]  # a literal
+        itemsize = FP16 if dtype == "fp16" else FP32
+        for what, names in (("one", "S"), ("both", "SP")):
+            name = f"{what}_{dtype}" + (f"_{heads}_heads" if heads > 1 else "")
+            how = " · ".join([*(["2"] if what == "both" else []), *([str(heads)] if heads > 1 else [])])
+            figures[name] = Figure(
+                name,
+                sum(program.buffer(buffer).nbytes for buffer in names),
+                "megabytes",
+                f"{how} · {N}² · {itemsize} B".removeprefix(" · "),
+            )
+    asked = within(0.01, stated_bytes)
+    names = ("one_fp32", "both_fp16", "one_fp16", "both_fp32", "one_fp16_16_heads")
+    return judged(Check(name, (figures[name],), *asked) for name in names)
+
+
+def printed_standard(n: int, d: int) -> float:
+    """The count that is often given for standard attention: Q, K, V read; S written and read; O written."""
+    return 3 * n * d + 2 * n**2 + n * d
+
+
+def standard_accesses(printed: Elements = printed_standard) -> Judgement:
+    """(b) Standard attention moves ``3·N·d + 2·N² + N·d`` elements.
+
+    Held against Algorithm 0 of the first paper, access by access, and against what S and P cost the emulated kernels.
+    """
+    counted = bounds.standard(N, N, D)
+    stated = Figure("printed", printed(N, D) / N**2, "n2", f"3·N·d + 2·N² + N·d, N = {N}, d = {D}")
+    count = Figure("counted", counted.total / N**2, "n2", f"4·N² + 4·N·d = {counted.total:,} elements")
+    share = Figure("share", printed(N, D) / counted.total, "percent", f"{printed(N, D):,.0f} / {counted.total:,}")
+    # a·N² + b·N at N and 2N leaves 2·a·N² once twice the first is taken from the second.
+    leading = (printed(2 * N, D) - 2 * printed(N, D)) / (2 * N**2)
+    passes = Figure("passes_printed", leading, "number", "(f(2N) − 2·f(N)) / 2N²")
+    checks = [Check("count", (share,), *within(0.05, 1))]
+    run = emulated.run(known("standard", SMALL_N).case)
+    if run is None:
+        return judged(checks, stated, count, passes, lacking=("compiler",))
+    moved = {(part.tensor, part.op): part.bytes / FP16 / SMALL_N**2 for part in run.traffic if part.tensor in "SP"}
+    emulated_passes = Figure(
+        "passes_emulated",
+        sum(moved.values()),
+        "number",
+        " + ".join(f"{tensor} {op} {value:.0f}" for (tensor, op), value in moved.items()) + f", emulated at N = {SMALL_N}",
+    )
+    missing = Figure("passes_missing", emulated_passes.value - leading, "number", f"{emulated_passes.text} − {passes.text}")
+    checks.append(Check("passes", (missing,), -0.05, 0.05))
+    return judged(checks, stated, count, passes, emulated_passes)
+
+
+def flash_accesses(stated: float = 0.02) -> Judgement:
+    """(c) FlashAttention moves ``N·T_c·d = N²·d²/M`` elements, ``stated`` · N² for d = 64 and M = 192 KiB."""
+    elements = {size: bounds.sram_elements(M_BYTES, size) for size in (FP16, FP32)}
+    m = elements[FP16]
+    theorem = [
+        Figure("theorem_m_bytes", bounds.flash1_theorem2_m_in_bytes(N, N, D, M_BYTES) / N**2, "n2", f"{D}² / {M_BYTES}"),
+        *(
+            Figure(f"theorem_fp{8 * size}", bounds.flash1_theorem2(N, N, D, of) / N**2, "n2", f"{D}² / {of}")
+            for size, of in elements.items()
+        ),
+    ]
+    # N·T_c·d = N²·d²/M asks for T_c = N·d/M, that is block_n = M/d.
+    block_n = m / D
+    fill = Figure("tiles_over_m", 4 * block_n * D / m, "number", f"4 · block_n · d / M, block_n = M/d = {block_n:.0f}")
+    side = math.sqrt(m / D)
+    square = Figure("square_blocks", D / side, "n2", f"d / √(M/d) = {D} / {side:.1f}")
+    _, paper_n = bounds.flash1_blocks(m, D)
+    passes = math.ceil(N / paper_n)
+    q_alone = Figure("q_alone", passes * D / N, "n2", f"T_c · d / N = {passes} · {D} / {N}, block_n = {paper_n}")
+    algorithm = bounds.flash1(N, N, D, paper_n)
+    exact = Figure(
+        "algorithm1",
+        algorithm.total / N**2,
+        "n2",
+        f"2·N·d + T_c·N·(3·d + 4) = {algorithm.total:,} elements, T_c = {passes}",
+    )
+    ours = known("flash1", N)
+    kernel = Figure(
+        "kernel",
+        ours.global_bytes / FP16 / N**2,
+        "n2",
+        f"{ours.global_bytes:,} B / 2 B, flash1 in tiles of {ours.case.tile}, O_acc in fp32",
+    )
+    off = Figure("off_by", exact.value / stated, "times", f"{exact.text} / {stated:.4g} N²")
+    return judged(
+        (
+            Check("fits", (fill,), high=1),
+            Check("algorithm", (exact,), *by_a_factor(2, stated)),
+            Check("kernel", (kernel,), *by_a_factor(2, stated)),
+        ),
+        *theorem,
+        square,
+        q_alone,
+        off,
+    )
+
+
+def linear_accesses(most: float = 1.1) -> Judgement:
+    """(d) HBM accesses fall from O(N²) to O(N): their power of N is at most ``most``.
+
+    Accesses are global bytes, exact; DRAM bytes behind the L2 of an A100 are the model's estimate.
+    """
+    span = f"N = {format_int(IN_L2[0])} … {format_int(IN_L2[-1])}"
+    far = f"N = {format_int(BEYOND_L2[0])} … {format_int(BEYOND_L2[-1])}"
+    gpu = a100()
+    grows = {
+        f"{impl}_accesses": Figure(
+            f"{impl}_accesses",
+            exponent(IN_L2, lambda n, impl=impl: known(impl, n).global_bytes),  # type: ignore[misc]
+            "power",
+            f"fit of global bytes, {span}",
+        )
+        for impl in ("standard", "flash1", "flash2")
+    }
+    memory = [
+        Figure(
+            f"{impl}_memory",
+            exponent(IN_L2, lambda n, impl=impl: known(impl, n).extra_bytes),  # type: ignore[misc]
+            "power",
+            f"fit of all buffers but Q, K, V, O, {span}",
+        )
+        for impl in ("standard", "flash1", "flash2")
+    ]
+    near_dram, far_dram = (
+        Figure(
+            name,
+            exponent(lengths, lambda n: known("flash2", n).dram_bytes(gpu)),
+            "power",
+            f"fit of DRAM bytes (model), one head, {gpu.slug}, {over}",
+        )
+        for name, lengths, over in (("flash2_dram", IN_L2, span), ("flash2_dram_far", BEYOND_L2, far))
+    )
+    checks = [
+        Check("flash1", (grows["flash1_accesses"],), high=most),
+        Check("flash2", (grows["flash2_accesses"],), high=most),
+        Check("dram", (near_dram,), high=most),
+        Check("dram_far", (far_dram,), high=most),
+    ]
+    return judged(checks, grows["standard_accesses"], *memory)
+
+
+def fewer_accesses(low: float = 2.0, high: float = 4.0) -> Judgement:
+    """(e) FlashAttention makes ``low`` to ``high`` times fewer HBM accesses, and is that much faster.
+
+    Against standard attention in four passes over N², N = 512 … 64k, d = 64, fp16.
+    """
+    span = f"N = {format_int(LENGTHS[0])} … {format_int(LENGTHS[-1])}"
+    _, paper_n = bounds.flash1_blocks(bounds.sram_elements(M_BYTES, FP16), D)
+    ratios = {
+        "flash1_paper": (
+            [bounds.standard(n, n, D).total / bounds.flash1(n, n, D, paper_n).total for n in LENGTHS],
+            f"(4·N² + 4·N·d) / (2·N·d + T_c·N·(3·d + 4)), block_n = {paper_n}, {span}",
+        ),
+        "flash2_paper": (
+            [bounds.standard(n, n, D).total / bounds.flash2(n, n, D, 128).total for n in LENGTHS],
+            f"(4·N² + 4·N·d) / (2·N·d + T_r·2·N·d + N), block_m = 128, {span}",
+        ),
+        **{
+            f"{impl}_kernel": (
+                [known("standard", n).global_bytes / known(impl, n).global_bytes for n in LENGTHS],
+                f"global bytes of standard / {impl}, {span}",
+            )
+            for impl in ("flash1", "flash2")
+        },
+    }
+    checks = []
+    for name, (values, how) in ratios.items():
+        ends = tuple(
+            Figure(f"{name}_{end}", of(values), "times", f"{how}, {end}") for end, of in (("least", min), ("most", max))
+        )
+        checks.append(Check(name, ends, low, high))
+    return judged(checks)
