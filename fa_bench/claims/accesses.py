@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from fa_bench.cases import DType
 from fa_bench.claims import emulated
 from fa_bench.claims.cases import FP16, FP32, M_BYTES, D, N, a100, exponent, known
 from fa_bench.claims.result import Check, Figure, Judgement, by_a_factor, judged, within
@@ -29,15 +30,15 @@ def score_matrix(stated_bytes: float = 67e6) -> Judgement:
     Sizes are those of the buffers that our standard attention allocates, S and P in the inputs' type.
     """
     figures = {}
-    for dtype, heads in (("fp16", 1), ("fp32", 1), ("fp16", 16)):
-        program = known("standard", N, heads=heads, dtype=dtype).program  # type: ignore[arg-type]  # a literal
-        itemsize = FP16 if dtype == "fp16" else FP32
-        for what, names in (("one", "S"), ("both", "SP")):
+    kinds: tuple[tuple[DType, int, int], ...] = (("fp16", FP16, 1), ("fp32", FP32, 1), ("fp16", FP16, 16))
+    for dtype, itemsize, heads in kinds:
+        program = known("standard", N, heads=heads, dtype=dtype).program
+        for what, buffers in (("one", "S"), ("both", "SP")):
             name = f"{what}_{dtype}" + (f"_{heads}_heads" if heads > 1 else "")
             how = " · ".join([*(["2"] if what == "both" else []), *([str(heads)] if heads > 1 else [])])
             figures[name] = Figure(
                 name,
-                sum(program.buffer(buffer).nbytes for buffer in names),
+                sum(program.buffer(buffer).nbytes for buffer in buffers),
                 "megabytes",
                 f"{how} · {N}² · {itemsize} B".removeprefix(" · "),
             )
@@ -72,9 +73,12 @@ def standard_accesses(printed: Elements = printed_standard) -> Judgement:
         "passes_emulated",
         sum(moved.values()),
         "number",
-        " + ".join(f"{tensor} {op} {value:.0f}" for (tensor, op), value in moved.items()) + f", emulated at N = {SMALL_N}",
+        " + ".join(f"{tensor} {op} {value:.0f}" for (tensor, op), value in moved.items())
+        + f", emulated at N = {SMALL_N}",
     )
-    missing = Figure("passes_missing", emulated_passes.value - leading, "number", f"{emulated_passes.text} − {passes.text}")
+    missing = Figure(
+        "passes_missing", emulated_passes.value - leading, "number", f"{emulated_passes.text} − {passes.text}"
+    )
     checks.append(Check("passes", (missing,), -0.05, 0.05))
     return judged(checks, stated, count, passes, emulated_passes)
 
@@ -84,7 +88,9 @@ def flash_accesses(stated: float = 0.02) -> Judgement:
     elements = {size: bounds.sram_elements(M_BYTES, size) for size in (FP16, FP32)}
     m = elements[FP16]
     theorem = [
-        Figure("theorem_m_bytes", bounds.flash1_theorem2_m_in_bytes(N, N, D, M_BYTES) / N**2, "n2", f"{D}² / {M_BYTES}"),
+        Figure(
+            "theorem_m_bytes", bounds.flash1_theorem2_m_in_bytes(N, N, D, M_BYTES) / N**2, "n2", f"{D}² / {M_BYTES}"
+        ),
         *(
             Figure(f"theorem_fp{8 * size}", bounds.flash1_theorem2(N, N, D, of) / N**2, "n2", f"{D}² / {of}")
             for size, of in elements.items()

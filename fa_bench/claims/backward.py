@@ -81,9 +81,7 @@ def query_gradient(printed: Gradient = printed_gradient) -> Judgement:
         "error",
         f"the same with N = {SEQ}, d = {HEAD_DIM}",
     )
-    return judged(
-        (Check("shape", (size,), 1, 1), Check("value", (appended,), high=DIFFERENCES)), right, others
-    )
+    return judged((Check("shape", (size,), 1, 1), Check("value", (appended,), high=DIFFERENCES)), right, others)
 
 
 def stored_statistics(stated_rows: float = 2.0) -> Judgement:
@@ -99,7 +97,8 @@ def stored_statistics(stated_rows: float = 2.0) -> Judgement:
         program = (flash1 if of == "flash1" else flash2).program
         return (
             sum(program.buffer(name).nbytes for name in program_buffers) / FP32 / N,
-            " + ".join(f"{name} {program.buffer(name).nbytes:,} B" for name in program_buffers) + f", over 4 B · N, {of}",
+            " + ".join(f"{name} {program.buffer(name).nbytes:,} B" for name in program_buffers)
+            + f", over 4 B · N, {of}",
         )
 
     first, second = rows(("m", "l"), "flash1"), rows(("LSE",), "flash2")
@@ -118,7 +117,7 @@ def stored_statistics(stated_rows: float = 2.0) -> Judgement:
                         "named_share",
                         named / persists,
                         "percent",
-                        f"O and LSE, {named:,} B, of {', '.join(b.name for b in inputs)}, {persists:,} B, N = {N}, fp16",
+                        f"O, LSE: {named:,} B of {', '.join(b.name for b in inputs)}: {persists:,} B, N = {N}, fp16",
                     ),
                 ),
                 low=0.95,
@@ -156,7 +155,15 @@ def recomputation(
             fetch,
             Figure(f"{name}_break_even", limit, "number", f"{rate:g} · {itemsize} / (2 · {bandwidth_tbs:g})"),
         ]
-    return judged(checks, *more, *_whole_pass())
+    gpu = a100()
+    per_second = gpu.mufu_per_clk_per_sm * gpu.sm_count * gpu.boost_mhz * 1e6
+    exponentials = Figure(
+        "exponentials",
+        N**2 / per_second * 1e3,
+        "ms",
+        f"{N}² / ({gpu.mufu_per_clk_per_sm} · {gpu.sm_count} SM · {gpu.boost_mhz:g} MHz)",
+    )
+    return judged(checks, *more, exponentials, *_whole_pass())
 
 
 def _whole_pass() -> list[Figure]:

@@ -11,7 +11,7 @@ from fa_bench.model.compulsory import compulsory_read_bytes, compulsory_write_by
 from fa_bench.model.flops import nominal
 from fa_bench.model.gpu import Gpu
 from fa_bench.model.roofline import ridge_flop_per_byte
-from fa_bench.units import format_bytes, format_number
+from fa_bench.units import format_bytes
 
 #: Query heads that keep every SM of an A100 busy.
 HEADS: Final = 16
@@ -41,7 +41,7 @@ def bound_by(flops_scale: float = 1.0) -> Judgement:
         how = f"{other.fp16_tensor_tflops:g} TFLOP/s / {other.mem_bandwidth_gbs:g} GB/s"
         ridges.append(Figure("ridge_" + slug.replace("-", "_"), ridge, "FLOP/B", how))
     lowest = min(ridges, key=lambda figure: figure.value)
-    highest = max((ridge for ridge in ridges if "a100" in ridge.name), key=lambda figure: figure.value)
+    highest = max(ridges, key=lambda figure: figure.value)
     standard, flash = known("standard", N, heads=HEADS), known("flash2", N, heads=HEADS)
     flops = flops_scale * nominal(standard.case.shape)
 
@@ -76,12 +76,12 @@ def on_chip(bandwidth: float = 10.0, capacity: float = 1000.0) -> Judgement:
                 f"bandwidth_{where}_{gib}",
                 rate * sms / hbm,
                 "times",
-                f"{sms} SM · {gpu.smem_bytes_per_clk_per_sm} B · {gpu.boost_mhz:g} MHz / {format_number(hbm / 1e12)} TB/s",
+                f"{sms} SM · {gpu.smem_bytes_per_clk_per_sm} B · {gpu.boost_mhz:g} MHz / {gpu.mem_bandwidth_gbs:g} GB/s",
             )
             small = Figure(
                 f"capacity_{where}_{gib}",
                 gpu.mem_bytes / (gpu.l1_bytes * sms),
-                "times",
+                "count",
                 f"{format_bytes(gpu.mem_bytes)} / ({sms} SM · {format_bytes(gpu.l1_bytes)})",
             )
             checks.append(Check(fast.name, (fast,), low=bandwidth))
@@ -96,5 +96,8 @@ def on_chip(bandwidth: float = 10.0, capacity: float = 1000.0) -> Judgement:
 
 def _usable(gpu: Gpu, gib: int) -> Figure:
     return Figure(
-        f"usable_{gib}", gpu.smem_per_block_bytes, "bytes", f"most shared memory of a CTA, of {format_bytes(gpu.l1_bytes)} with L1"
+        f"usable_{gib}",
+        gpu.smem_per_block_bytes,
+        "bytes",
+        f"most shared memory of a CTA, of {format_bytes(gpu.l1_bytes)} with L1",
     )

@@ -13,6 +13,7 @@ from fa_bench.algorithms.ladder import RUNGS, Rung, ladder_case
 from fa_bench.cases import AttentionShape, Case, Features, Tile
 from fa_bench.claims import emulated
 from fa_bench.claims.cases import FP16, M_BYTES, D, N, a100, known
+from fa_bench.claims.online import Float64
 from fa_bench.claims.result import Check, Figure, Judgement, judged
 from fa_bench.model import bounds
 from fa_bench.storage import decode, encode
@@ -86,7 +87,10 @@ def fused_steps(activation: bool = False) -> Judgement:
     once, scaled = (np.maximum(o, 0) if activation else o for o in outputs)
     difference = float(np.abs(scaled - FACTOR * once).max() / np.abs(scaled).max())
     found = Figure(
-        "nonlinear", difference, "error", f"max |O({FACTOR:g}·V) − {FACTOR:g}·O(V)| / max |O|, flash2 emulated, N = {SMALL_N}"
+        "nonlinear",
+        difference,
+        "error",
+        f"max |O({FACTOR:g}·V) − {FACTOR:g}·O(V)| / max |O|, flash2 emulated, N = {SMALL_N}",
     )
     return judged((*checks, Check("activation", (found,), low=0.01)), three, *saved)
 
@@ -95,7 +99,7 @@ def _passes(nbytes: int) -> float:
     return nbytes / (N * N * FP16)
 
 
-def _outputs() -> tuple[np.ndarray, np.ndarray] | None:  # type: ignore[type-arg]  # of float64
+def _outputs() -> tuple[Float64, Float64] | None:
     """O of flash2 for V, and for `FACTOR` times V."""
     case = known("flash2", SMALL_N).case
     program, inputs = algorithms.get("flash2").program(case), reference.make_inputs(case)
@@ -114,7 +118,9 @@ def second_version(split_k: Rung = SPLIT_K, split_q: Rung = SPLIT_Q) -> Judgemen
     from rung 08 of the ladder in nothing else.
     """
     ctas = {impl: math.prod(known(impl, N).program.launches[-1].grid) for impl in ("flash1", "flash2")}
-    parallel = Figure("ctas", ctas["flash2"] / ctas["flash1"], "times", f"{ctas['flash2']} / {ctas['flash1']} CTAs, one head, N = {N}")
+    parallel = Figure(
+        "ctas", ctas["flash2"] / ctas["flash1"], "times", f"{ctas['flash2']} / {ctas['flash1']} CTAs, one head, N = {N}"
+    )
     ideal_n = bounds.flash1_blocks(bounds.sram_elements(M_BYTES, FP16), D)[1]
     first, second = bounds.flash1(N, N, D, ideal_n), bounds.flash2(N, N, D, 128)
     elements = Figure(
@@ -125,7 +131,9 @@ def second_version(split_k: Rung = SPLIT_K, split_q: Rung = SPLIT_Q) -> Judgemen
     runs = {impl: emulated.run(known(impl, SMALL_N, tile=TILE).case) for impl in ("flash1", "flash2")}
     case = ladder_case(SMALL_N, SMALL_N)
     inputs = reference.make_inputs(case)
-    split = {name: emulated.run_program(case, rung.program(case), inputs) for name, rung in (("k", split_k), ("q", split_q))}
+    split = {
+        name: emulated.run_program(case, rung.program(case), inputs) for name, rung in (("k", split_k), ("q", split_q))
+    }
     one, two, keys, queries = runs["flash1"], runs["flash2"], split["k"], split["q"]
     if one is None or two is None or keys is None or queries is None:
         return judged((parallelism,), elements, lacking=("compiler",))
@@ -135,14 +143,22 @@ def second_version(split_k: Rung = SPLIT_K, split_q: Rung = SPLIT_Q) -> Judgemen
         for impl, run in (("flash1", one), ("flash2", two))
     ]
     waves = [
-        Figure(f"wavefronts_{name}", run.shared_wavefronts / run.instructions["tensor"], "number", f"shared wavefronts {MMA}, {what}, {where}")
+        Figure(
+            f"wavefronts_{name}",
+            run.shared_wavefronts / run.instructions["tensor"],
+            "number",
+            f"shared wavefronts {MMA}, {what}, {where}",
+        )
         for name, run, what in (("k", keys, "split-K"), ("q", queries, "split-Q (rung 08)"))
     ]
     work = Figure("work", per_mma[1].value / per_mma[0].value, "times", f"{per_mma[1].text} / {per_mma[0].text}")
     shared = Figure("shared", waves[1].value / waves[0].value, "times", f"{waves[1].text} / {waves[0].text}")
     moved = {impl: sum(part.bytes for part in run.traffic) for impl, run in (("flash1", one), ("flash2", two))}
     emulated_bytes = Figure(
-        "emulated_bytes", moved["flash2"] / moved["flash1"], "times", f"{moved['flash2']:,} B / {moved['flash1']:,} B, {where}"
+        "emulated_bytes",
+        moved["flash2"] / moved["flash1"],
+        "times",
+        f"{moved['flash2']:,} B / {moved['flash1']:,} B, {where}",
     )
     return judged(
         (Check("work", (work,), high=0.99), parallelism, Check("shared", (shared,), high=0.99)),

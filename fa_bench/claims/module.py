@@ -164,7 +164,9 @@ def printed_module(
         return Figure(name, relative_error(causal(q, k, v, tile, hidden, skip), exact), "error", how)
 
     tried = [runs(product, *shape) for shape in SHAPES]
-    shapes = Figure("runs", sum(tried) / len(tried), "percent", f"{sum(tried)} of {len(tried)} shapes can be stored in O")
+    shapes = Figure(
+        "runs", sum(tried) / len(tried), "percent", f"{sum(tried)} of {len(tried)} shapes can be stored in O"
+    )
     mask = off("mask", (64, 64), hidden, row_skip)
     unequal = off("skip_unequal", (64, 32), offset_mask, skip)
     infinite = Figure(

@@ -64,7 +64,9 @@ def online(s: Float64, v: Float64, blocks: int, weight: Weight) -> tuple[Float64
         m_old, l_old = m, l
         m = np.maximum(m_old, m_local)
         l = l_old * np.exp(m_old - m) + l_local * np.exp(m_local - m)  # noqa: E741 - likewise
-        o = o * (l_old / l * np.exp(m_old - m))[:, None] + weight(m_local, l_local, m, l) * ((p / l_local[:, None]) @ v[keys])
+        o = o * (l_old / l * np.exp(m_old - m))[:, None] + weight(m_local, l_local, m, l) * (
+            (p / l_local[:, None]) @ v[keys]
+        )
     return o, m, l
 
 
@@ -85,7 +87,9 @@ def updates(weight: Weight = printed_weight) -> Judgement:
     )
     checks = [Check("statistics", statistics, high=ROUNDING)]
     for blocks, (o, _, _) in found.items():
-        figure = Figure(f"o_error_{blocks}", relative_error(o, right), "error", f"max |O − PV| / max |PV|, {blocks} blocks, {size}")
+        figure = Figure(
+            f"o_error_{blocks}", relative_error(o, right), "error", f"max |O − PV| / max |PV|, {blocks} blocks, {size}"
+        )
         checks.append(Check(f"output_{blocks}", (figure,), high=ROUNDING))
     mended = max(relative_error(online(s, v, blocks, right_weight)[0], right) for blocks in BLOCKS)
     return judged(
@@ -128,7 +132,12 @@ def algorithm_as_code(*, scaled: bool = False, unnormalised: bool = False) -> Ju
 
     printed = [error(f"printed_{blocks}", blocks, scaled, unnormalised) for blocks in (1, 4)]
     unscaled = softmax(q @ k.T / (math.sqrt(HEAD_DIM) if scaled else 1.0)) @ v
-    standard = Figure("standard_printed", float(np.abs(unscaled - exact).max()), "error", f"max |softmax(QKᵀ)V − softmax(QKᵀ/√d)V|, {size}")
+    standard = Figure(
+        "standard_printed",
+        float(np.abs(unscaled - exact).max()),
+        "error",
+        f"max |softmax(QKᵀ)V − softmax(QKᵀ/√d)V|, {size}",
+    )
     return judged(
         (
             Check("one_block", (printed[0],), high=ROUNDING),

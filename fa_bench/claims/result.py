@@ -24,7 +24,9 @@ Verdict = Literal["holds", "holds-if", "does-not-hold", "not-tested"]
 Lack = Literal["torch", "compiler"]
 #: How a figure is written: exact counts; 10^6 bytes; binary units of bytes; a multiple; multiples of N²; a power of N;
 #: a fraction as percent; a relative error; ms with the unit that suits; 10^12 bytes per second; FLOP per byte.
-Unit = Literal["count", "megabytes", "bytes", "times", "n2", "power", "percent", "number", "error", "ms", "B/s", "FLOP/B"]
+Unit = Literal[
+    "count", "megabytes", "bytes", "times", "n2", "power", "percent", "number", "error", "ms", "B/s", "FLOP/B"
+]
 
 #: Relative errors below this are rounding of float64, which differs from machine to machine.
 ROUNDING: Final = 1e-9
@@ -59,31 +61,35 @@ class Figure:
     @property
     def text(self) -> str:
         """The value for people: three digits, fewer where machines may differ."""
-        match self.unit:
-            case "count":
-                return format_count(round(self.value))
-            case "megabytes":
-                return f"{format_megabytes(round(self.value))} MB"
-            case "bytes":
-                return format_bytes(round(self.value))
-            case "times":
-                return format_ratio(self.value)
-            case "n2":
-                return f"{format_number(self.value)} N²"
-            case "power":
-                return f"N^{self.value:.2f}"
-            case "percent":
-                return format_percent(self.value)
-            case "number":
-                return format_number(self.value)
-            case "error":
-                return _error(self.value)
-            case "ms":
-                return format_ms(self.value)
-            case "B/s":
-                return format_si(self.value, "B/s")
-            case "FLOP/B":
-                return f"{format_number(self.value)} FLOP/B"
+        return _error(self.value) if self.unit == "error" else _with_unit(self.value, self.unit)
+
+
+def _with_unit(value: float, unit: Unit) -> str:
+    match unit:
+        case "count":
+            return format_count(round(value))
+        case "megabytes":
+            return f"{format_megabytes(round(value))} MB"
+        case "bytes":
+            return format_bytes(round(value))
+        case "times":
+            return format_ratio(value)
+        case "n2":
+            return f"{format_number(value)} N²"
+        case "power":
+            return f"N^{value:.2f}"
+        case "percent":
+            return format_percent(value)
+        case "number":
+            return format_number(value)
+        case "error":
+            return f"{value:.0e}".replace("e-0", "e-")
+        case "ms":
+            return format_ms(value)
+        case "B/s":
+            return format_si(value, "B/s")
+        case "FLOP/B":
+            return f"{format_number(value)} FLOP/B"
 
 
 def _error(value: float) -> str:
@@ -93,9 +99,9 @@ def _error(value: float) -> str:
     if value >= _SMALL:
         return format_number(value)
     if value >= _NOISE:
-        return f"{value:.0e}".replace("e-0", "e-")
+        return _with_unit(value, "error")
     above = max(ROUNDING, 10.0 ** math.ceil(math.log10(value))) if value else ROUNDING
-    return f"<{above:.0e}".replace("e-0", "e-")
+    return f"<{_with_unit(above, 'error')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +126,7 @@ class Check:
     def __post_init__(self) -> None:
         if not self.figures:
             raise ValueError(f"check {self.name} has nothing to check")
-        if not self.low <= self.high:
+        if not self.low <= self.high or self.low == -self.high == -math.inf:
             raise ValueError(f"check {self.name} asks for {self.low} to {self.high}")
 
     @property
@@ -131,12 +137,13 @@ class Check:
     @property
     def bounds(self) -> str:
         """What is asked, for people."""
-        low, high = (f"{bound:.4g}" for bound in (self.low, self.high))
-        if self.low == self.high:
-            return f"= {low}"
+        unit = self.figures[0].unit
         if math.isinf(self.high):
-            return f"≥ {low}"
-        return f"≤ {high}" if math.isinf(self.low) else f"{low} … {high}"
+            return f"≥ {_with_unit(self.low, unit)}"
+        high = _with_unit(self.high, unit)
+        if math.isinf(self.low):
+            return f"≤ {high}"
+        return f"= {high}" if self.low == self.high else f"{_with_unit(self.low, unit)} … {high}"
 
 
 @dataclass(frozen=True, slots=True)

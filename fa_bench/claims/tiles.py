@@ -51,12 +51,16 @@ def best_tile(
     for impl in ("flash2", "flash1"):
         algorithm = algorithms.get(impl)
         bare = Case(impl, AttentionShape(1, 1, 1, N, N, D))
-        legal = {case.tile: known(impl, N, tile=case.tile) for case in candidates(bare, algorithm, gpu, grid((1,))).cases}
+        legal = {
+            case.tile: known(impl, N, tile=case.tile) for case in candidates(bare, algorithm, gpu, grid((1,))).cases
+        }
         moved = {tile: case.global_bytes for tile, case in legal.items() if tile is not None}
         best = min(moved, key=lambda tile: (moved[tile], tile.block_m * tile.block_n))
         rule = _nearest_below(side, moved)
         obeying = [tile for tile in moved if demand(tile, D) <= m]
-        off = Figure(f"{impl}_off", moved[rule] / moved[best], "times", f"{rule}: {moved[rule]:,} B / {best}: {moved[best]:,} B")
+        off = Figure(
+            f"{impl}_off", moved[rule] / moved[best], "times", f"{rule}: {moved[rule]:,} B / {best}: {moved[best]:,} B"
+        )
         checks.append(Check(impl, (off,), high=CLOSE))
         more.append(Figure(f"{impl}_obeying", len(obeying), "count", f"of {len(moved)} legal tiles"))
     # By the papers' formulas, whose N²-terms are 2·N²·d/block_m and N²·(3·d + 4)/block_n; standard attention has 4 N².
@@ -89,7 +93,5 @@ def loads_of_a_block(most: float = 1.0) -> Judgement:
         outer, block = ("T_c", tile.block_n) if impl == "flash1" else ("T_r", tile.block_m)
         passes = Figure(f"{impl}_passes", math.ceil(N / block), "count", f"{outer} = ⌈{N} / {block}⌉")
         loads[impl, outer] = passes
-    checks = [
-        Check(impl, tuple(loads[impl, tensor] for tensor in "QKV"), high=most) for impl in ("flash1", "flash2")
-    ]
+    checks = [Check(impl, tuple(loads[impl, tensor] for tensor in "QKV"), high=most) for impl in ("flash1", "flash2")]
     return judged(checks, loads["flash1", "T_c"], loads["flash2", "T_r"])
