@@ -29,22 +29,21 @@ def score_matrix(stated_bytes: float = 67e6) -> Judgement:
 
     Sizes are those of the buffers that our standard attention allocates, S and P in the inputs' type.
     """
-    figures = {}
-    kinds: tuple[tuple[DType, int, int], ...] = (("fp16", FP16, 1), ("fp32", FP32, 1), ("fp16", FP16, 16))
-    for dtype, itemsize, heads in kinds:
-        program = known("standard", N, heads=heads, dtype=dtype).program
-        for what, buffers in (("one", "S"), ("both", "SP")):
-            name = f"{what}_{dtype}" + (f"_{heads}_heads" if heads > 1 else "")
-            how = " · ".join([*(["2"] if what == "both" else []), *([str(heads)] if heads > 1 else [])])
-            figures[name] = Figure(
-                name,
-                sum(program.buffer(buffer).nbytes for buffer in buffers),
-                "megabytes",
-                f"{how} · {N}² · {itemsize} B".removeprefix(" · "),
-            )
     asked = within(0.01, stated_bytes)
-    names = ("one_fp32", "both_fp16", "one_fp16", "both_fp32", "one_fp16_16_heads")
-    return judged(Check(name, (figures[name],), *asked) for name in names)
+    readings: dict[str, tuple[DType, int, str]] = {
+        "one_fp32": ("fp32", 1, "S"),
+        "both_fp16": ("fp16", 1, "SP"),
+        "one_fp16": ("fp16", 1, "S"),
+        "both_fp32": ("fp32", 1, "SP"),
+        "one_fp16_16_heads": ("fp16", 16, "S"),
+    }
+    checks = []
+    for name, (dtype, heads, buffers) in readings.items():
+        case = known("standard", N, heads=heads, dtype=dtype)
+        nbytes = sum(case.program.buffer(buffer).nbytes for buffer in buffers)
+        how = f"{len(buffers)} · {heads} head(s) · {N}² · {case.case.itemsize} B"
+        checks.append(Check(name, (Figure(name, nbytes, "megabytes", how),), *asked))
+    return judged(checks)
 
 
 def printed_standard(n: int, d: int) -> float:

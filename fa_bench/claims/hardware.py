@@ -69,14 +69,13 @@ def on_chip(bandwidth: float = 10.0, capacity: float = 1000.0) -> Judgement:
     checks, more = [], []
     for gib in (40, 80):
         gpu = a100(gib)
-        rate = gpu.smem_bytes_per_clk_per_sm * gpu.boost_mhz * 1e6
-        hbm = gpu.mem_bandwidth_gbs * 1e9
+        per_clock, mhz, gbs = gpu.smem_bytes_per_clk_per_sm, gpu.boost_mhz, gpu.mem_bandwidth_gbs
         for where, sms in (("all", gpu.sm_count), ("one", 1)):
             fast = Figure(
                 f"bandwidth_{where}_{gib}",
-                rate * sms / hbm,
+                sms * per_clock * mhz / 1e3 / gbs,
                 "times",
-                f"{sms} SM · {gpu.smem_bytes_per_clk_per_sm} B · {gpu.boost_mhz:g} MHz / {gpu.mem_bandwidth_gbs:g} GB/s",
+                f"{sms} SM · {per_clock} B · {mhz:g} MHz / {gbs:g} GB/s",
             )
             small = Figure(
                 f"capacity_{where}_{gib}",
@@ -87,10 +86,11 @@ def on_chip(bandwidth: float = 10.0, capacity: float = 1000.0) -> Judgement:
             checks.append(Check(fast.name, (fast,), low=bandwidth))
             checks.append(Check(small.name, (small,), *by_a_factor(ROUGHLY, capacity)))
         more.append(_usable(gpu, gib))
-    total = a100()
-    everywhere = total.smem_bytes_per_clk_per_sm * total.boost_mhz * 1e6 * total.sm_count
-    more.append(Figure("rate_all", everywhere, "B/s", "108 SM together"))
-    more.append(Figure("rate_one", everywhere / total.sm_count, "B/s", "one SM"))
+    gpu = a100()
+    one = gpu.smem_bytes_per_clk_per_sm * gpu.boost_mhz * 1e6
+    how = f"{gpu.smem_bytes_per_clk_per_sm} B · {gpu.boost_mhz:g} MHz"
+    more.append(Figure("rate_all", one * gpu.sm_count, "B/s", f"{gpu.sm_count} SM · {how}"))
+    more.append(Figure("rate_one", one, "B/s", how))
     return judged(checks, *more)
 
 

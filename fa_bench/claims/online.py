@@ -144,6 +144,7 @@ def algorithm_as_code(*, scaled: bool = False, unnormalised: bool = False) -> Ju
             Check("four_blocks", (printed[1],), high=ROUNDING),
             Check("standard", (standard,), high=ROUNDING),
         ),
+        error("only_scaled_1", 1, True, unnormalised),
         error("only_scaled", 4, True, unnormalised),
         error("only_unnormalised", 4, scaled, True),
         error("both_mended", 4, True, True),

@@ -43,11 +43,11 @@ _WORDS: Final = {
         "以上均为即时计算。`fa-bench claims LETTER --explain --lang zh` 给出每个数值和正确形式。",
     ),
     "intro": Text(
-        "`fa-bench claims --explain --format md --lang both` writes this page. It computes every figure anew, by formulas, "
-        "in float64, and by kernels that run in the emulator. A verdict follows from the bounds that each reading of a "
-        "statement puts on figures: it holds if all readings do, holds if one of some is meant, or does not hold. Where "
-        "nothing else is said, N = 4096, d = 64, fp16, one head, an A100; *model*, *emulated* and *global* bytes are "
-        "explained in [cli.md](cli.md).",
+        "`fa-bench claims --explain --format md --lang both` writes this page. It computes every figure anew, by "
+        "formulas, in float64, and by kernels that run in the emulator. A verdict follows from the bounds that each "
+        "reading of a statement puts on figures: it holds if all readings do, holds if one of some is meant, or does "
+        "not hold. Where nothing else is said, N = 4096, d = 64, fp16, one head, an A100; *model*, *emulated* and "
+        "*global* bytes are explained in [cli.md](cli.md).",
         "本页由 `fa-bench claims --explain --format md --lang both` 写出。每个数值都重新计算：来自公式、float64，"
         "以及在模拟器中运行的内核。结论取决于每种解读对数值所要求的界限：所有解读都成立则成立，只有部分解读成立则有条件成立，"
         "否则不成立。未另作说明时为 N = 4096，d = 64，fp16，一个头，A100；*model*、*emulated* 和 *global* 字节见 "
