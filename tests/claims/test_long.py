@@ -9,7 +9,7 @@ from fa_bench.claims import long
 
 
 def test_memory_and_time_of_a_million() -> None:
-    """Q, K, V and O of 2²⁰ rows of 128 in fp16 are 256 MiB each, 1 GiB a head; LSE 4 MiB. S and P 2 · 2⁴⁰ · 2 B = 4 TiB.
+    """Q, K, V and O of 2²⁰ rows of 128 in fp16 are 256 MiB each, LSE 4 MiB; S and P 2 · 2⁴⁰ · 2 B = 4 TiB.
 
     32 heads: (1024 + 4) · 32 MiB = 32.125 GiB of 80; 2²²: four times that. 4·N²·d = 5.63e14 FLOP at 312 TFLOP/s:
     1.804 s, at 2²² 16 times as long; an H200 has 989.4 TFLOP/s: 0.569 s.

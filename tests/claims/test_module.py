@@ -23,7 +23,7 @@ MENDED: dict[str, Any] = {
 
 
 def test_the_shapes_of_the_printed_product() -> None:
-    """P [G, R, C, 1] · V [G, 1, C, d] is [G, R, C, d] and can't be added to O [G, R, d] unless G = R and R = C or so."""
+    """P [G, R, C, 1] · V [G, 1, C, d] is [G, R, C, d], which O [G, R, d] has no place for."""
     assert not module.runs(module.printed_product, 16, 128, 64, 64)
     assert not module.runs(module.printed_product, 64, 128, 64, 64)  # it can be added, and has four axes
     assert module.runs(module.matrix_product, 16, 128, 64, 64)
