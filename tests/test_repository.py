@@ -149,10 +149,19 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
         ),
         # How a program for any device is described.
         ("fa_bench.measure", ("fa_bench.algorithms.base", "fa_bench.processes")),
+        # What a case is and how papers count its FLOPs. Nothing that predicts.
+        (
+            "fa_bench.published",
+            ("fa_bench.cases", "fa_bench.errors", "fa_bench.model.flops", "fa_bench.model.gpus"),
+        ),
         # A backend is handed to it; it knows cases, formulas and the GPUs.
         (
             "fa_bench.validation",
-            (*FORMULAS, *("fa_bench.backends.base", "fa_bench.cases", "fa_bench.errors", "fa_bench.units")),
+            (
+                *FORMULAS,
+                *("fa_bench.backends.base", "fa_bench.cases", "fa_bench.errors", "fa_bench.units"),
+                "fa_bench.published",
+            ),
         ),
         # The emulator and the formulas meet here once more; nothing of sweeps and records.
         (
