@@ -1,4 +1,4 @@
-"""Claims on how much is stored and moved: (a) the size of S and P, (b) to (e) accesses of standard and flash."""
+"""Claims on how much is stored and moved: (a) the size of S and P, (b) to (d) accesses of standard and flash."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from fa_bench.claims.result import Check, Figure, Judgement, by_a_factor, judged
 from fa_bench.model import bounds
 from fa_bench.units import format_int
 
-#: Lengths over which growth and ratios are looked at.
-LENGTHS: Final = tuple(512 * 2**i for i in range(8))
 #: Lengths whose K and V of one head an A100's L2 holds, and lengths whose K and V it does not.
 IN_L2, BEYOND_L2 = (1024, 2048, 4096, 8192, 16384, 32768), (2**18, 2**19, 2**20, 2**21, 2**22)
 #: A case small enough to be executed in a second.
@@ -173,36 +171,3 @@ def linear_accesses(most: float = 1.1) -> Judgement:
         Check("dram_far", (far_dram,), high=most),
     ]
     return judged(checks, grows["standard_accesses"], *memory)
-
-
-def fewer_accesses(low: float = 2.0, high: float = 4.0) -> Judgement:
-    """(e) FlashAttention makes ``low`` to ``high`` times fewer HBM accesses, and is that much faster.
-
-    Against standard attention in four passes over N², N = 512 … 64k, d = 64, fp16.
-    """
-    span = f"N = {format_int(LENGTHS[0])} … {format_int(LENGTHS[-1])}"
-    _, paper_n = bounds.flash1_blocks(bounds.sram_elements(M_BYTES, FP16), D)
-    ratios = {
-        "flash1_paper": (
-            [bounds.standard(n, n, D).total / bounds.flash1(n, n, D, paper_n).total for n in LENGTHS],
-            f"(4·N² + 4·N·d) / (2·N·d + T_c·N·(3·d + 4)), block_n = {paper_n}, {span}",
-        ),
-        "flash2_paper": (
-            [bounds.standard(n, n, D).total / bounds.flash2(n, n, D, 128).total for n in LENGTHS],
-            f"(4·N² + 4·N·d) / (2·N·d + T_r·2·N·d + N), block_m = 128, {span}",
-        ),
-        **{
-            f"{impl}_kernel": (
-                [known("standard", n).global_bytes / known(impl, n).global_bytes for n in LENGTHS],
-                f"global bytes of standard / {impl}, {span}",
-            )
-            for impl in ("flash1", "flash2")
-        },
-    }
-    checks = []
-    for name, (values, how) in ratios.items():
-        ends = tuple(
-            Figure(f"{name}_{end}", of(values), "times", f"{how}, {end}") for end, of in (("least", min), ("most", max))
-        )
-        checks.append(Check(name, ends, low, high))
-    return judged(checks)

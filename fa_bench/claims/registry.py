@@ -16,7 +16,7 @@ _JUDGES: Final[dict[str, str]] = {
     "b": "accesses:standard_accesses",
     "c": "accesses:flash_accesses",
     "d": "accesses:linear_accesses",
-    "e": "accesses:fewer_accesses",
+    "e": "faster:fewer_accesses",
     "f": "tiles:best_tile",
     "g": "tiles:loads_of_a_block",
     "h": "online:updates",
