@@ -1,4 +1,4 @@
-"""Runs a claim's small cases in the emulator: counts, the result, and how far it is from float64."""
+"""Runs a claim's small cases in the emulator: what they move and execute, and their result."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Run:
         Clocks of an SM's shared memory.
     output : ndarray
         O, in its storage type.
-    max_abs_err : float
-        Largest error of O or LSE against float64.
+    compiler : str
+        Whose instructions they are.
     """
 
     traffic: tuple[TensorBytes, ...]
     instructions: Mapping[str, int]
     shared_wavefronts: int
     output: NDArray[Any]
-    max_abs_err: float
+    compiler: str
 
     def per_mma(self, *classes: str) -> float:
         """Instructions of these classes for each mma that was executed."""
@@ -94,7 +94,8 @@ def run_program(case: Case, program: Program, inputs: Mapping[str, NDArray[Any]]
     if not verification.passed:
         raise FaBenchError(f"{case.impl} is wrong in the emulator. {verification.detail}")
     o = output(program, "O", raw["O"], case)
-    return Run(tuple(traffic), instructions, wavefronts, o, verification.max_abs_err)
+    compiler = f"NVRTC {compiled[0].nvrtc_version} for {a100().sm}"
+    return Run(tuple(traffic), instructions, wavefronts, o, compiler)
 
 
 def _moved(kernel: str, tensors: Mapping[str, Any]) -> Sequence[TensorBytes]:

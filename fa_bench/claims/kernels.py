@@ -139,7 +139,12 @@ def second_version(split_k: Rung = SPLIT_K, split_q: Rung = SPLIT_Q) -> Judgemen
         return judged((parallelism,), elements, lacking=("compiler",))
     where = f"tiles of {TILE}, N = {SMALL_N}, d = {D}"
     per_mma = [
-        Figure(f"work_{impl}", run.per_mma(*NON_MATMUL), "number", f"{' + '.join(NON_MATMUL)} {MMA}, {impl}, {where}")
+        Figure(
+            f"work_{impl}",
+            run.per_mma(*NON_MATMUL),
+            "number",
+            f"{' + '.join(NON_MATMUL)} {MMA}, {impl}, {where}, {run.compiler}",
+        )
         for impl, run in (("flash1", one), ("flash2", two))
     ]
     waves = [
@@ -147,7 +152,7 @@ def second_version(split_k: Rung = SPLIT_K, split_q: Rung = SPLIT_Q) -> Judgemen
             f"wavefronts_{name}",
             run.shared_wavefronts / run.instructions["tensor"],
             "number",
-            f"shared wavefronts {MMA}, {what}, {where}",
+            f"shared wavefronts {MMA}, {what}, {where}, {run.compiler}",
         )
         for name, run, what in (("k", keys, "split-K"), ("q", queries, "split-Q (rung 08)"))
     ]
