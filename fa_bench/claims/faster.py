@@ -68,7 +68,7 @@ def _times() -> dict[str, tuple[Sequence[float], str]]:
         for point in points()
         if point.source == TABLES and point.direction == "fwd+bwd"
     }
-    found = {}
+    found: dict[str, tuple[Sequence[float], str]] = {}
     for name, busy, what in (("time_plain", False, "no mask, no dropout"), ("time_busy", True, "mask and dropout")):
         pairs: list[tuple[Point, Point]] = []
         for (impl, masked, dropout, seq), eager in measured.items():

@@ -33,7 +33,7 @@ def test_accesses_of_standard_attention() -> None:
     judgement = accesses.standard_accesses()
     found = values(judgement)
     assert found["share"] == pytest.approx(34_603_008 / 68_157_440)
-    assert found["passes_printed"] == 2
+    assert found["passes_printed"] == 2  # (f(2N) − 2·f(N)) / 2N²
     assert found["passes_emulated"] == 4  # S written and read, P written and read, by kernels that ran
     assert judgement.verdict == "does-not-hold"
 
