@@ -90,6 +90,9 @@ def flash_accesses(stated: float = 0.02) -> Judgement:
             for size, of in elements.items()
         ),
     ]
+    proved = bounds.proved_bound(N * N, D, m) / N**2
+    bound = Figure("bound", proved, "n2", f"d²/M − M/N², M = {m} elements, N = {N}")
+    possible = Figure("over_bound", stated / proved, "times", f"{stated:.4g} N² / {bound.text}")
     # N·T_c·d = N²·d²/M asks for T_c = N·d/M, that is block_n = M/d.
     block_n = m / D
     fill = Figure("tiles_over_m", 4 * block_n * D / m, "number", f"4 · block_n · d / M, block_n = M/d = {block_n:.0f}")
@@ -115,10 +118,12 @@ def flash_accesses(stated: float = 0.02) -> Judgement:
     off = Figure("off_by", exact.value / stated, "times", f"{exact.text} / {stated:.4g} N²")
     return judged(
         (
+            Check("possible", (possible,), low=1),
             Check("fits", (fill,), high=1),
             Check("algorithm", (exact,), *by_a_factor(2, stated)),
             Check("kernel", (kernel,), *by_a_factor(2, stated)),
         ),
+        bound,
         *theorem,
         square,
         q_alone,

@@ -73,11 +73,19 @@ def fused_steps(activation: bool = False) -> Judgement:
             f"{how}; {passes * pass_bytes / 1e6:,.1f} MB at N = {N}, fp16, one head",
         )
         for step, passes, how in (
-            ("softmax", _passes(standard.moved("S", "write") + standard.moved("S", "read")), "S written and read"),
-            ("product", _passes(standard.moved("P", "write") + standard.moved("P", "read")), "P written and read"),
-            ("mask", 2.0, "S read and written once more"),
-            ("dropout", 2.5, "P read and written once more, a byte per pair"),
-            ("activation", 0.0, "O would be read and written: 2·N·d, no N²"),
+            (
+                "softmax",
+                _passes(standard.moved("S", "write") + standard.moved("S", "read")),
+                "a launch; S written and read",
+            ),
+            (
+                "product",
+                _passes(standard.moved("P", "write") + standard.moved("P", "read")),
+                "a launch; P written and read",
+            ),
+            ("mask", 2.0, "a launch; S read and written once more"),
+            ("dropout", 2.5, "a launch; P read and written once more, a byte per pair"),
+            ("activation", 0.0, "a launch; O would be read and written, 2·N·d and no N²"),
         )
     ]
     checks = [Check("launch", (launches,), high=1)]

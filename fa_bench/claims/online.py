@@ -88,7 +88,7 @@ def updates(weight: Weight = printed_weight) -> Judgement:
     checks = [Check("statistics", statistics, high=ROUNDING)]
     for blocks, (o, _, _) in found.items():
         figure = Figure(
-            f"o_error_{blocks}", relative_error(o, right), "error", f"max |O − PV| / max |PV|, {blocks} blocks, {size}"
+            f"o_error_{blocks}", relative_error(o, right), "error", f"max |O − PV| / max |PV|, blocks: {blocks}, {size}"
         )
         checks.append(Check(f"output_{blocks}", (figure,), high=ROUNDING))
     mended = max(relative_error(online(s, v, blocks, right_weight)[0], right) for blocks in BLOCKS)
@@ -128,7 +128,7 @@ def algorithm_as_code(*, scaled: bool = False, unnormalised: bool = False) -> Ju
 
     def error(name: str, blocks: int, scaled: bool, unnormalised: bool) -> Figure:
         o = pseudo_code(q, k, v, blocks, scaled=scaled, unnormalised=unnormalised)
-        return Figure(name, relative_error(o, exact), "error", f"max |O − PV| / max |PV|, {blocks} blocks, {size}")
+        return Figure(name, relative_error(o, exact), "error", f"max |O − PV| / max |PV|, blocks: {blocks}, {size}")
 
     printed = [error(f"printed_{blocks}", blocks, scaled, unnormalised) for blocks in (1, 4)]
     unscaled = softmax(q @ k.T / (math.sqrt(HEAD_DIM) if scaled else 1.0)) @ v
