@@ -178,11 +178,11 @@ class Judgement:
 
     @property
     def verdict(self) -> Verdict:
-        """``holds`` if every reading holds, ``does-not-hold`` if none does, ``holds-if`` if some do."""
+        """``holds`` if every reading was tested and holds, ``does-not-hold`` if none does, ``holds-if`` if some do."""
         if not self.checks:
             return "not-tested"
         passed = sum(check.passed for check in self.checks)
-        if passed == len(self.checks):
+        if passed == len(self.checks) and not self.lacking:
             return "holds"
         return "holds-if" if passed else "does-not-hold"
 

@@ -82,4 +82,4 @@ def test_without_a_compiler_the_rest_is_judged(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(emulated, "run", lambda case: None)
     monkeypatch.setattr(emulated, "run_program", lambda case, program, inputs: None)
     for judgement in (kernels.fused_steps(), kernels.second_version()):
-        assert (judgement.lacking, judgement.verdict) == (("compiler",), "holds")
+        assert (judgement.lacking, judgement.verdict) == (("compiler",), "holds-if")

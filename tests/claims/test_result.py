@@ -27,6 +27,11 @@ def test_a_verdict_counts_the_readings_that_hold(checks: list[Check], verdict: V
     assert judged(checks).verdict == verdict
 
 
+def test_a_reading_that_was_not_tested_may_not_hold() -> None:
+    assert judged([check("a", 1, high=2)], lacking=("torch",)).verdict == "holds-if"
+    assert judged([check("a", 3, high=2)], lacking=("torch",)).verdict == "does-not-hold"
+
+
 def test_all_figures_of_a_reading_must_lie_within_its_bounds() -> None:
     two = Figure("least", 2.0, "times", ""), Figure("most", 4.5, "times", "")
     assert not Check("both", two, 2, 4).passed

@@ -165,8 +165,8 @@ def test_what_could_not_be_tested_is_said() -> None:
     judgement = registry.judge_of("a")()
     part = Judgement(judgement.figures[:1], judgement.checks[:1], ("torch",))
     text = page([Judged(Claim("a", words()["a"]), part)], ("en", "zh"))
-    assert "*Holds. A part was not tested: needs PyTorch.*" in text
-    assert "有一部分未检验：需要 PyTorch。" in text
+    assert "*Holds if this is meant: one of them in fp32, one head. A part was not tested: needs PyTorch.*" in text
+    assert "*有条件成立，当所指为：一个矩阵，fp32，一个头。 有一部分未检验：需要 PyTorch。*" in text
     assert "Of one head: - in fp16, 67.11 MB in fp32" in text
     none = Judgement((), (), ("compiler",))
     assert "*Not tested. A part was not tested: needs NVRTC" in page([Judged(Claim("a", words()["a"]), none)], ("en",))
