@@ -15,7 +15,7 @@ from fa_bench.cases import Tile
 from fa_bench.claims import emulated
 from fa_bench.claims.cases import D, known
 from fa_bench.claims.online import Float64, drawn, online, relative_error, right_weight, softmax
-from fa_bench.claims.result import ROUNDING, Check, Figure, Judgement, judged
+from fa_bench.claims.result import ROUNDING, Check, Figure, Judgement, judged, ratio
 from fa_bench.storage import decode, encode
 
 SEQ: Final = 256
@@ -74,13 +74,7 @@ def exact(weight: Callable[[Any, Any, Any, Any], Any] = right_weight) -> Judgeme
     }
     if "flash2" not in found:
         return judged(checks, rounded, numpy_flash, lacking=("compiler",))
-    ratio = Figure(
-        "flash2_over_rounded",
-        found["flash2"].value / rounded.value,
-        "times",
-        f"{found['flash2'].text} / {rounded.text}",
-    )
-    checks.append(Check("rounding", (ratio,), high=NO_WORSE))
+    checks.append(Check("rounding", (ratio("flash2_over_rounded", found["flash2"], rounded),), high=NO_WORSE))
     standard, flash2 = runs["standard"], runs["flash2"]
     assert standard is not None and flash2 is not None
     differing = float(np.mean(standard.output != flash2.output))

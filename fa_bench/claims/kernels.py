@@ -12,9 +12,9 @@ from fa_bench import algorithms, reference
 from fa_bench.algorithms.ladder import RUNGS, Rung, ladder_case
 from fa_bench.cases import AttentionShape, Case, Features, Tile
 from fa_bench.claims import emulated
-from fa_bench.claims.cases import FP16, M_BYTES, D, N, a100, known
+from fa_bench.claims.cases import FP16, M_BYTES, D, Known, N, a100, known
 from fa_bench.claims.online import Float64
-from fa_bench.claims.result import Check, Figure, Judgement, judged
+from fa_bench.claims.result import Check, Figure, Judgement, judged, ratio
 from fa_bench.model import bounds
 from fa_bench.storage import decode, encode
 
@@ -26,6 +26,8 @@ TILE: Final = Tile(64, 64)
 FACTOR: Final = -2.0
 #: What the emulator's classes call arithmetic that is no matrix product: FMA, special functions, conversions.
 NON_MATMUL: Final = ("fma", "sfu", "convert")
+#: What counts as more.
+MORE: Final = 1.01
 #: Counted for each mma.
 MMA: Final = "per mma.m16n8k16"
 
@@ -63,31 +65,7 @@ def fused_steps(activation: bool = False) -> Judgement:
         "launches", len(flash2.program(featured).launches), "count", "flash2, causal, dropout, one launch for all"
     )
     three = Figure("launches_standard", len(standard.program.launches), "count", "standard: QKᵀ, softmax, PV")
-    pass_bytes = N * N * FP16
-    # A mask or dropout as an operator of its own reads and writes the matrix; dropout writes a byte per pair as well.
-    saved = [
-        Figure(
-            f"saved_{step}",
-            passes,
-            "n2",
-            f"{how}; {passes * pass_bytes / 1e6:,.1f} MB at N = {N}, fp16, one head",
-        )
-        for step, passes, how in (
-            (
-                "softmax",
-                _passes(standard.moved("S", "write") + standard.moved("S", "read")),
-                "a launch; S written and read",
-            ),
-            (
-                "product",
-                _passes(standard.moved("P", "write") + standard.moved("P", "read")),
-                "a launch; P written and read",
-            ),
-            ("mask", 2.0, "a launch; S read and written once more"),
-            ("dropout", 2.5, "a launch; P read and written once more, a byte per pair"),
-            ("activation", 0.0, "a launch; O would be read and written, 2·N·d and no N²"),
-        )
-    ]
+    saved = _saved(standard)
     checks = [Check("launch", (launches,), high=1)]
     outputs = _outputs()
     if outputs is None:
@@ -103,8 +81,24 @@ def fused_steps(activation: bool = False) -> Judgement:
     return judged((*checks, Check("activation", (found,), low=0.01)), three, *saved)
 
 
-def _passes(nbytes: int) -> float:
-    return nbytes / (N * N * FP16)
+def _saved(standard: Known) -> list[Figure]:
+    """Elements that fusing each step saves, beside a launch: in passes over N², a read or a write of a matrix."""
+    matrix = N * N * FP16
+    between = {
+        tensor: (standard.moved(tensor, "write") + standard.moved(tensor, "read")) / matrix for tensor in ("S", "P")
+    }
+    steps = {
+        "softmax": (between["S"], "S written and read"),
+        "product": (between["P"], "P written and read"),
+        # As an operator of its own each reads and writes the matrix; dropout also writes a byte per pair.
+        "mask": (2.0, "S read and written once more"),
+        "dropout": (2.5, "P read and written once more, a byte per pair"),
+        "activation": (2 * D / N, "O would be read and written once more, 2·N·d"),
+    }
+    return [
+        Figure(f"saved_{step}", passes, "n2", f"a launch; {how}; {passes * matrix / 1e6:,.1f} MB, fp16, one head")
+        for step, (passes, how) in steps.items()
+    ]
 
 
 def _outputs() -> tuple[Float64, Float64] | None:
@@ -125,37 +119,31 @@ def second_version(split_k: Rung = SPLIT_K, split_q: Rung = SPLIT_Q) -> Judgemen
     Our flash1 divides queries among warps as flash2 does, so split-K is counted in a kernel of its own, which differs
     from rung 08 of the ladder in nothing else.
     """
-    ctas = {impl: math.prod(known(impl, N).program.launches[-1].grid) for impl in ("flash1", "flash2")}
-    parallel = Figure(
-        "ctas", ctas["flash2"] / ctas["flash1"], "times", f"{ctas['flash2']} / {ctas['flash1']} CTAs, one head, N = {N}"
-    )
-    ideal_n = bounds.flash1_blocks(bounds.sram_elements(M_BYTES, FP16), D)[1]
-    first, second = bounds.flash1(N, N, D, ideal_n), bounds.flash2(N, N, D, 128)
-    elements = Figure(
-        "elements", second.total / first.total, "times",
-        f"{second.total / N**2:.2f} N², block_m = 128, over {first.total / N**2:.2f} N², block_n = {ideal_n}, N = {N}",
-    )  # fmt: skip
-    parallelism = Check("parallelism", (parallel,), low=1.01)
-    runs = {impl: emulated.run(known(impl, SMALL_N, tile=TILE).case) for impl in ("flash1", "flash2")}
+    ctas = [
+        Figure(f"ctas_{impl}", math.prod(known(impl, N).program.launches[-1].grid), "count", f"grid, one head, N = {N}")
+        for impl in ("flash1", "flash2")
+    ]
+    checks = [Check("parallelism", (ratio("ctas", ctas[1], ctas[0]),), low=MORE)]
+    elements = _elements()
+    runs = [emulated.run(known(impl, SMALL_N, tile=TILE).case) for impl in ("flash1", "flash2")]
     case = ladder_case(SMALL_N, SMALL_N)
     inputs = reference.make_inputs(case)
-    split = {
-        name: emulated.run_program(case, rung.program(case), inputs) for name, rung in (("k", split_k), ("q", split_q))
-    }
-    one, two, keys, queries = runs["flash1"], runs["flash2"], split["k"], split["q"]
-    if one is None or two is None or keys is None or queries is None:
-        return judged((parallelism,), elements, lacking=("compiler",))
+    runs += [emulated.run_program(case, rung.program(case), inputs) for rung in (split_k, split_q)]
+    found = [run for run in runs if run is not None]
+    if len(found) < len(runs):
+        return judged(checks, *ctas, elements, lacking=("compiler",))
+    first, second, keys, queries = found
     where = f"tiles of {TILE}, N = {SMALL_N}, d = {D}"
-    per_mma = [
+    work = [
         Figure(
             f"work_{impl}",
             run.per_mma(*NON_MATMUL),
             "number",
             f"{' + '.join(NON_MATMUL)} {MMA}, {impl}, {where}, {run.compiler}",
         )
-        for impl, run in (("flash1", one), ("flash2", two))
+        for impl, run in (("flash1", first), ("flash2", second))
     ]
-    waves = [
+    shared = [
         Figure(
             f"wavefronts_{name}",
             run.shared_wavefronts / run.instructions["tensor"],
@@ -164,19 +152,21 @@ def second_version(split_k: Rung = SPLIT_K, split_q: Rung = SPLIT_Q) -> Judgemen
         )
         for name, run, what in (("k", keys, "split-K"), ("q", queries, "split-Q (rung 08)"))
     ]
-    work = Figure("work", per_mma[1].value / per_mma[0].value, "times", f"{per_mma[1].text} / {per_mma[0].text}")
-    shared = Figure("shared", waves[1].value / waves[0].value, "times", f"{waves[1].text} / {waves[0].text}")
-    moved = {impl: sum(part.bytes for part in run.traffic) for impl, run in (("flash1", one), ("flash2", two))}
-    emulated_bytes = Figure(
-        "emulated_bytes",
-        moved["flash2"] / moved["flash1"],
-        "times",
-        f"{moved['flash2']:,} B / {moved['flash1']:,} B, {where}",
-    )
-    return judged(
-        (Check("work", (work,), high=0.99), parallelism, Check("shared", (shared,), high=0.99)),
-        *per_mma,
-        *waves,
-        elements,
-        emulated_bytes,
-    )
+    moved = [
+        Figure(f"bytes_{impl}", sum(part.bytes for part in run.traffic), "bytes", f"{impl}, emulated, {where}")
+        for impl, run in (("flash1", first), ("flash2", second))
+    ]
+    checks = [
+        Check("work", (ratio("work", work[1], work[0]),), high=1 / MORE),
+        *checks,
+        Check("shared", (ratio("shared", shared[1], shared[0]),), high=1 / MORE),
+    ]
+    return judged(checks, *work, *ctas, *shared, elements, ratio("emulated_bytes", moved[1], moved[0]), *moved)
+
+
+def _elements() -> Figure:
+    """What the second algorithm moves over what the first moves in the largest blocks that M allows."""
+    block_n = bounds.flash1_blocks(bounds.sram_elements(M_BYTES, FP16), D)[1]
+    first, second = bounds.flash1(N, N, D, block_n).total, bounds.flash2(N, N, D, 128).total
+    how = f"{second / N**2:.2f} N², block_m = 128, over {first / N**2:.2f} N², block_n = {block_n}, N = {N}"
+    return Figure("elements", second / first, "times", how)

@@ -198,6 +198,11 @@ def judged(checks: Iterable[Check], *more: Figure, lacking: tuple[Lack, ...] = (
     return Judgement(tuple(figures), checks, lacking)
 
 
+def ratio(name: str, above: Figure, below: Figure, where: str = "") -> Figure:
+    """One figure over another."""
+    return Figure(name, above.value / below.value, "times", f"{above.text} / {below.text}{where}")
+
+
 def within(share: float, of: float) -> tuple[float, float]:
     """Bounds: ``of``, less and more by this share of it.
 

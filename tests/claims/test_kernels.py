@@ -9,6 +9,8 @@ from fa_bench import reference
 from fa_bench.algorithms.ladder import ladder_case
 from fa_bench.claims import emulated, kernels
 from fa_bench.compiler import nvrtc_available
+from fa_bench.ladder import Step, run
+from fa_bench.model import gpus
 
 compiled = pytest.mark.skipif(nvrtc_available() is not None, reason=str(nvrtc_available()))
 
@@ -20,6 +22,7 @@ def test_three_steps_are_fused_and_an_activation_is_not() -> None:
     found = values(judgement)
     assert (found["launches"], found["launches_standard"]) == (1, 3)
     assert (found["saved_softmax"], found["saved_product"]) == (2, 2)
+    assert found["saved_activation"] == 2 * 64 / 4096
     assert found["nonlinear"] < 1e-6
     assert passed(judgement) == {"launch"}
 
@@ -66,10 +69,21 @@ def test_both_split_kernels_ask_for_the_same_global_bytes() -> None:
     case = ladder_case(200, 300)  # ragged, and the result is held against float64
     inputs = reference.make_inputs(case)
     runs = [emulated.run_program(case, rung.program(case), inputs) for rung in (kernels.SPLIT_Q, kernels.SPLIT_K)]
-    for rung, run in zip((kernels.SPLIT_Q, kernels.SPLIT_K), runs, strict=True):
-        assert run is not None
-        counted = {(part.tensor, part.op): part.bytes for part in run.traffic}
+    for rung, ran in zip((kernels.SPLIT_Q, kernels.SPLIT_K), runs, strict=True):
+        assert ran is not None
+        counted = {(part.tensor, part.op): part.bytes for part in ran.traffic}
         assert counted == {(part.tensor, part.op): part.bytes for part in rung.traffic(case)}
+
+
+@compiled
+def test_the_split_k_kernel_has_no_races_and_does_not_spill() -> None:
+    """With the emulator's checks on: races between warps, missing waits, reads of what was never written."""
+    case, rung = ladder_case(100, 150), kernels.SPLIT_K
+    step = Step(rung.name, rung.idea, None, "", rung.program(case), rung.traffic(case))
+    counted = run(step, case, gpus.get("a100-sxm-80"), checks=True)
+    assert counted.verification.passed
+    assert counted.equal
+    assert counted.spill_bytes == 0
 
 
 @compiled
