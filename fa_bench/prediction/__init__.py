@@ -1,0 +1,5 @@
+"""How long attention takes on a GPU that need not be here; docs/prediction.md derives it."""
+
+from fa_bench.prediction.predict import TimePrediction, implementations, predict_time
+
+__all__ = ["TimePrediction", "implementations", "predict_time"]
