@@ -201,7 +201,7 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
             (
                 *(*FORMULAS, "fa_bench.ptx", "fa_bench.cases", "fa_bench.reference", "fa_bench.storage"),
                 *("fa_bench.compiler", "fa_bench.errors", "fa_bench.units", "fa_bench.published.points"),
-                *("fa_bench.backends.programs", "fa_bench.backends.numpy_impls"),
+                *("fa_bench.prediction", "fa_bench.backends.programs", "fa_bench.backends.numpy_impls"),
                 *("fa_bench.backends.torch_flash_blocked", "fa_bench.tuning.rules", "fa_bench.tuning.tiles"),
             ),
         ),

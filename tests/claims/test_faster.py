@@ -36,7 +36,14 @@ def test_published_times() -> None:
     assert (found["time_busy_least"], found["time_busy_most"]) == pytest.approx((2.35 / 0.95, 31.75 / 9.56))
     assert "table 20" in judgement.figure("time_plain_least").how
     assert "table 11" in judgement.figure("time_busy_least").how
-    assert passed(judgement) == {"flash2_paper", "time_busy", "end_to_end_gpt2", "end_to_end_arena"}
+    # Of predictions only their size is held here: their errors are docs/validation.md's.
+    assert 2 < found["time_predicted_least"] <= found["time_predicted_most"] < 10
+    assert passed(judgement) - {"time_predicted"} == {
+        "flash2_paper",
+        "time_busy",
+        "end_to_end_gpt2",
+        "end_to_end_arena",
+    }
     assert judgement.verdict == "holds-if"
 
 
