@@ -26,6 +26,7 @@ def test_the_shapes_of_the_printed_product() -> None:
     """P [G, R, C, 1] · V [G, 1, C, d] is [G, R, C, d], which O [G, R, d] has no place for."""
     assert not module.runs(module.printed_product, 16, 128, 64, 64)
     assert not module.runs(module.printed_product, 64, 128, 64, 64)  # it can be added, and has four axes
+    assert module.runs(module.printed_product, 1, 128, 64, 1)  # blocks of one row of one slice, which nobody has
     assert module.runs(module.matrix_product, 16, 128, 64, 64)
     p, v = np.ones((2, 3, 5)), np.ones((2, 5, 7))
     assert module.printed_product(p, v).shape == (2, 3, 5, 7)
