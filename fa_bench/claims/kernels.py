@@ -12,7 +12,7 @@ from fa_bench import algorithms, reference
 from fa_bench.algorithms.ladder import RUNGS, Rung, ladder_case
 from fa_bench.cases import AttentionShape, Case, Features, Tile
 from fa_bench.claims import emulated
-from fa_bench.claims.cases import FP16, M_BYTES, D, Known, N, a100, known
+from fa_bench.claims.cases import FP16, FP32, M_BYTES, D, Known, N, a100, known
 from fa_bench.claims.online import Float64
 from fa_bench.claims.result import Check, Figure, Judgement, judged, ratio
 from fa_bench.model import bounds
@@ -22,6 +22,8 @@ from fa_bench.storage import decode, encode
 SMALL_N: Final = 256
 #: The tile in which flash1 and flash2 are compared.
 TILE: Final = Tile(64, 64)
+#: Warps of its CTAs; bytes that shared memory moves in a clock.
+TILE_WARPS, SHARED_BYTES = 4, 128
 #: V is multiplied by this: exact in fp16, and no activation function commutes with it.
 FACTOR: Final = -2.0
 #: What the emulator's classes call arithmetic that is no matrix product: FMA, special functions, conversions.
@@ -152,6 +154,15 @@ def second_version(split_k: Rung = SPLIT_K, split_q: Rung = SPLIT_Q) -> Judgemen
         )
         for name, run, what in (("k", keys, "split-K"), ("q", queries, "split-Q (rung 08)"))
     ]
+    # What split-K can't do without, wherever its operands are: each warp's part of a tile's O, written and read.
+    warps, rows, columns = TILE_WARPS, TILE.block_m, D
+    per_tile = 2 * rows * TILE.block_n * columns / (16 * 8 * 16)
+    exchanged = Figure(
+        "exchanged",
+        2 * warps * rows * columns * FP32 / SHARED_BYTES / per_tile,
+        "number",
+        f"2 · {warps} warps · {rows} · {columns} · {FP32} B / {SHARED_BYTES} B, over {per_tile:.0f} mma of a tile",
+    )
     moved = [
         Figure(f"bytes_{impl}", sum(part.bytes for part in run.traffic), "bytes", f"{impl}, emulated, {where}")
         for impl, run in (("flash1", first), ("flash2", second))
@@ -161,7 +172,9 @@ def second_version(split_k: Rung = SPLIT_K, split_q: Rung = SPLIT_Q) -> Judgemen
         *checks,
         Check("shared", (ratio("shared", shared[1], shared[0]),), high=1 / MORE),
     ]
-    return judged(checks, *work, *ctas, *shared, elements, ratio("emulated_bytes", moved[1], moved[0]), *moved)
+    return judged(
+        checks, *work, *ctas, *shared, exchanged, elements, ratio("emulated_bytes", moved[1], moved[0]), *moved
+    )
 
 
 def _elements() -> Figure:

@@ -40,6 +40,8 @@ def test_the_second_version_holds_as_counted() -> None:
     found = values(judgement)
     assert judgement.verdict == "holds"
     assert found["ctas"] == 32  # 4096 / 128 for one head, which has one CTA in flash1
+    assert found["exchanged"] == 4  # 1024 wavefronts per 256 mma, see below; more than all of split-Q
+    assert found["wavefronts_q"] < 4 < found["wavefronts_k"]
     # 1.03 N² over 0.5576 N²: 2·64/4096 + 1 + 1/4096 = 1.0315.
     assert found["elements"] == pytest.approx(1.0315 / 0.5576, abs=1e-3)
 
