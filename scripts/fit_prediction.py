@@ -4,15 +4,16 @@
     python scripts/fit_prediction.py            # prints errors, writes constants and residuals into fa_bench/data
     python scripts/fit_prediction.py --check    # writes nothing; exits with 1 if the files would change
 
-What is fitted: three constants per generation of GPUs, two per implementation, as logarithms, by damped least squares on
-the logarithm of predicted over published time. A residual r costs s² · log(1 + (r/s)²) with s = 0.08, so that a point
-that is far off pulls little. Each constant has a weak prior, which decides what no point does. Deterministic: no random
-numbers, points in the order of their files.
+What is fitted: three constants per generation of GPUs, two per implementation, as logarithms, by damped least squares
+on the logarithm of predicted over published time. A residual r costs s² · log(1 + (r/s)²) with s = 0.08, so that a
+point that is far off pulls little. Each constant has a weak prior, which decides what no point does. Deterministic: no
+random numbers, points in the order of their files.
 
 Left out, and then predicted with constants fitted without them: each length of an implementation's curve (head
-dimension x length x mask), each whole curve (head dimension x mask, all lengths and directions), and each GPU. The
-intervals of predictions are the 5 % and 95 % quantiles of published over predicted times of the curves, and of the GPUs;
-their coverage is worked out with quantiles that leave out, once more, what is looked at.
+dimension x length x mask), each whole curve (head dimension x mask, all lengths and directions), and each GPU.
+
+The interval of a prediction is as many times the spread of the residuals of curves that were left out (of GPUs, where
+nothing was fitted on that GPU) as nine in ten of these residuals need, each held against the spread of other curves.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import argparse
 import csv
 import dataclasses
 import io
+import math
 import sys
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -49,6 +51,10 @@ _EAGER: Final = (("tile_factor", 1.5, 0.3), ("overhead", 2.0, 0.5))
 _SCALE: Final = 0.08
 _PRIOR_WEIGHT: Final = 0.3
 _STEP: Final = 1e-3
+#: Share of points that an interval is to hold.
+_WITHIN: Final = 0.9
+#: Groups of all implementations that count with an implementation's own.
+_POOLED: Final = 3
 #: FlashAttention's first tables are of its first release, a third slower than the one that later papers measured.
 _FIRST_RELEASE: Final = "FlashAttention tables 9-20"
 #: A table without batch and heads is taken to fill its GPU with the papers' 16k tokens and 2048 columns.
@@ -204,29 +210,34 @@ def left_out(
     return residuals
 
 
-def quantiles(residuals: np.ndarray) -> tuple[float, float]:
-    """Published over predicted: what nine in ten lie between, and never less than 2 % to either side."""
-    ratios = np.exp(-residuals)
-    return min(0.98, float(np.quantile(ratios, 0.05))), max(1.02, float(np.quantile(ratios, 0.95)))
+def spread(found: Sequence[Fitted], residuals: np.ndarray, name: str, key: Callable[[Fitted], Hashable]) -> float:
+    """How far an implementation's predictions are off: root mean square of its groups' mean squared residuals.
+
+    An implementation with few groups may be lucky, so that `_POOLED` groups of the mean of all count with its own.
+    """
+    squares: dict[Hashable, list[float]] = {}
+    for point, residual in zip(found, residuals, strict=True):
+        squares.setdefault((point.implementation, key(point)), []).append(float(residual) ** 2)
+    means = {group: float(np.mean(values)) for group, values in squares.items()}
+    own = [mean for (implementation, _), mean in means.items() if implementation == name]
+    return math.sqrt((sum(own) + _POOLED * float(np.mean(list(means.values())))) / (len(own) + _POOLED))
 
 
-def errors(found: Sequence[Fitted], residuals: np.ndarray) -> dict[str, Errors]:
-    """Quantiles by implementation, and of all."""
-    made = {"all": Errors(*quantiles(residuals), len(found))}
-    for name in dict.fromkeys(point.implementation for point in found):
-        inside = [i for i, point in enumerate(found) if point.implementation == name]
-        made[name] = Errors(*quantiles(residuals[inside]), len(inside))
-    return made
+def width(found: Sequence[Fitted], residuals: np.ndarray, key: Callable[[Fitted], Hashable]) -> float:
+    """Multiples of the spread within which nine in ten points lie, each with the spread of what isn't its group."""
+    scaled = []
+    for group in dict.fromkeys(map(key, found)):
+        others = [i for i, point in enumerate(found) if key(point) != group]
+        known = [found[i] for i in others]
+        for i, point in enumerate(found):
+            if key(point) == group:
+                scaled.append(abs(residuals[i]) / spread(known, residuals[others], point.implementation, key))
+    return float(np.quantile(scaled, _WITHIN))
 
 
-def coverage(found: Sequence[Fitted], residuals: np.ndarray) -> float:
-    """Share of points within the interval of their implementation's other curves."""
-    hits = 0
-    for i, point in enumerate(found):
-        same = [j for j, p in enumerate(found) if p.implementation == point.implementation and curve(p) != curve(point)]
-        low, high = quantiles(residuals[same] if same else residuals)
-        hits += low <= np.exp(-residuals[i]) <= high
-    return hits / len(found)
+def interval(log_width: float, count: int) -> Errors:
+    """Published over predicted, as far to either side."""
+    return Errors(math.exp(-log_width), math.exp(log_width), count)
 
 
 def mape(residuals: np.ndarray) -> float:
@@ -305,13 +316,24 @@ def main(argv: Iterable[str] | None = None) -> int:
     columns["curve_out"] = left_out(fit, found, vector, curve)
     columns["gpu_out"] = left_out(fit, found, vector, gpu)
     report(found, columns)
-    print(f"coverage of intervals on curves left out: {coverage(found, columns['curve_out']):.0%}")
+    widths = {name: width(found, columns[name], key) for name, key in (("curve_out", curve), ("gpu_out", gpu))}
+    names = dict.fromkeys(point.implementation for point in found)
+    errors = {
+        name: interval(
+            widths["curve_out"] * spread(found, columns["curve_out"], name, curve),
+            sum(point.implementation == name for point in found),
+        )
+        for name in ("all", *names)
+    }
+    other_gpu = interval(widths["gpu_out"] * spread(found, columns["gpu_out"], "all", gpu), len(found))
+    for name, error in (*errors.items(), ("other GPU", other_gpu)):
+        print(f"interval of {name}: -{1 - error.low:.0%} +{error.high - 1:.0%}")
     generations, implementations = fit.constants(stored)
     made = Constants(
         generations,
         implementations,
-        errors(found, columns["curve_out"]),
-        Errors(*quantiles(columns["gpu_out"]), len(found)),
+        errors,
+        other_gpu,
         tuple(sorted({point.gpu.slug for point in found})),
     )
     texts = {FILE: constants_text(made), RESIDUALS_FILE: residuals_text(found, columns)}

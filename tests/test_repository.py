@@ -127,6 +127,7 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
                 *("fa_bench.comparison.runs", "fa_bench.sweep.manifest", "fa_bench.model.gpu"),
                 *("fa_bench.tuning.result", "fa_bench.tuning.known", "fa_bench.tuning.rank"),
                 *("fa_bench.tuning.rules", "fa_bench.tuning.predict", "fa_bench.tuning.tiles"),
+                "fa_bench.prediction.result",
             ),
         ),
         # Of a backend its protocol and what it gives back; never one of them by name.
@@ -155,6 +156,8 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
             "fa_bench.published",
             ("fa_bench.cases", "fa_bench.errors", "fa_bench.model.flops", "fa_bench.model.gpus"),
         ),
+        # Formulas and constants. Not what they were fitted to, which scripts/fit_prediction.py hands over as constants.
+        ("fa_bench.prediction", (*FORMULAS, "fa_bench.cases", "fa_bench.errors", "fa_bench.units")),
         # A backend is handed to it; it knows cases, formulas and the GPUs.
         (
             "fa_bench.validation",

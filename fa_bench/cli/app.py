@@ -31,6 +31,7 @@ from fa_bench.cli.kernels import kernels
 from fa_bench.cli.ladder import ladder
 from fa_bench.cli.mutate import mutate
 from fa_bench.cli.options import AxesCommand
+from fa_bench.cli.predict import predict
 from fa_bench.cli.profile import profile
 from fa_bench.cli.report import report
 from fa_bench.cli.sweep import sweep
@@ -103,6 +104,7 @@ _COMMANDS: Final[tuple[tuple[Callable[..., int | None], type[TyperCommand]], ...
     (claims, TyperCommand),
     (trace, TyperCommand),
     (tune, AxesCommand),
+    (predict, AxesCommand),
     (mutate, AxesCommand),
     (gpus, TyperCommand),
     (kernels, TyperCommand),

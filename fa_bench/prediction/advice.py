@@ -36,11 +36,11 @@ def advice_for(case: Case, gpu: Gpu, terms_ms: Mapping[Pipe, float], longest: Ke
     if both > ms and first != "launch" and second != "launch":
         hidden = (both - ms) / terms_ms[second]
         sentences.append(f"At least {hidden:.0%} of the time of {_WORDS[second][0]} is hidden behind it.")
-    elif terms_ms[first] < ms and second != "launch":
+    elif first != "launch":
         saved = ms - max(terms_ms[first], terms_ms["launch"])
         sentences.append(
-            f"{_WORDS[second][0][0].upper()}{_WORDS[second][0][1:]} ({_share(terms_ms[second], ms)}) and waiting don't "
-            f"hide behind it; if all did, {_share(saved, ms)} would be saved."
+            f"The other units ({_WORDS[second][0]} {_share(terms_ms[second], ms)}) and waiting take the rest; if all "
+            f"hid behind it, {_share(saved, ms)} would be saved."
         )
     if isinstance(longest.kernel, TiledKernel) and 1 - longest.balance > _WORTH_A_WORD:
         sentences.append(_balance(case, gpu, longest.kernel, longest.balance))
@@ -58,12 +58,10 @@ def _balance(case: Case, gpu: Gpu, kernel: TiledKernel, balance: float) -> str:
 
 
 def _better_batch(case: Case, gpu: Gpu, kernel: TiledKernel, balance: float) -> int | None:
-    """The smallest larger batch, up to four times as large and 16 more, that halves the waiting."""
+    """The smallest larger batch, up to eight more or twice as large, that halves the waiting."""
     batch = case.shape.batch
-    for larger in range(batch + 1, 4 * batch + 17):
-        if 1 - _balance_of(case, gpu, kernel, larger) <= (1 - balance) / 2:
-            return larger
-    return None
+    larger = (*range(batch + 1, batch + 9), 2 * batch)
+    return next((b for b in larger if 1 - _balance_of(case, gpu, kernel, b) <= (1 - balance) / 2), None)
 
 
 def _balance_of(case: Case, gpu: Gpu, kernel: TiledKernel, batch: int) -> float:

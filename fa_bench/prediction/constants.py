@@ -128,7 +128,7 @@ class Constants:
         for candidate in (name, *NEAREST[name]):
             if candidate in self.generations:
                 return self.generations[candidate], candidate
-        raise Unsupported(f"No published time is near a {gpu.slug}.")
+        raise Unsupported(f"No published time is of a GPU like {gpu.slug}.")
 
 
 def generation_name(gpu: Gpu) -> str:
@@ -142,7 +142,7 @@ def generation_name(gpu: Gpu) -> str:
     try:
         return GENERATIONS[gpu.compute_capability]
     except KeyError:
-        raise Unsupported(f"There is no time model for compute capability {gpu.sm[3:]}.") from None
+        raise Unsupported(f"There is no time model for {gpu.slug}: its generation is not known.") from None
 
 
 @functools.cache

@@ -39,7 +39,7 @@ def pytorch_eager(case: Case, gpu: Gpu) -> list[Kernel]:
     tensors = 4 if case.backward else 2
     if tensors * scores > gpu.mem_bytes:
         need, have = format_bytes(int(tensors * scores)), format_bytes(gpu.mem_bytes)
-        raise Unsupported(f"S, P and their gradients would need {need}, and a {gpu.slug} has {have}.")
+        raise Unsupported(f"S, P and their gradients would need {need}, and {gpu.slug} has {have}.")
     flops, dropout = 2.0 * pairs * shape.head_dim, case.features.dropout_p > 0
 
     def product(name: str) -> MemoryPass:

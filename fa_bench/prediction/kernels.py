@@ -46,6 +46,8 @@ class TiledKernel:
         Of the launch.
     overlaps : bool
         Whether loads, products and softmax are pipelined; else they come one after the other.
+    instructions, float_instructions : float
+        Per tile, of warps, where they were counted; then they stand for ``fma_ops`` and ``alu_ops``.
     """
 
     name: str
@@ -61,6 +63,8 @@ class TiledKernel:
     dram_bytes: float
     operand_bytes: float = 0.0
     overlaps: bool = True
+    instructions: float = 0.0
+    float_instructions: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,16 @@ For the others the tile is an assumption that their measured times don't contrad
 what is not known:
 
 * ``flash-attn-4``: two Q tiles of 128 rows take turns on one SM, keys in tiles of 128.
-* ``torch-cudnn``: on Hopper 128 x 128, 128 x 64 above 128 columns; on Blackwell the design of FlashAttention-4, on
+* ``torch-cudnn``: on Hopper 128 x 128 up to 64 columns, 256 x 128 up to 128 and 64 x 128 above, of the tiles that were
+  tried those by which curves that were left out are predicted best; on Blackwell the design of FlashAttention-4, on
   anything older that of FlashAttention-2, with their constants.
 * ``triton-tutorial``: 128 x 128 up to 64 columns, 128 x 64 above, and on Hopper ``wgmma``. The backward pass is that of
   Triton 2, whose loads, products and softmax come one after the other.
-* ``xformers``: CUTLASS' memory-efficient attention. Four warps share a tile of 64 queries, P goes through shared memory,
-  Q is read again for each tile of keys.
-* ``flash-attn-1``: the warps divide the keys of a tile; each 16 rows of O are summed over the warps in shared memory,
-  and O stays in fp32 in global memory between tiles.
+* ``xformers``: CUTLASS' memory-efficient attention. Four warps share a tile of 64 queries, P goes through shared
+  memory, Q is read again for each tile of keys.
+* ``flash-attn-1``: 256 keys a tile, of which each warp has a part, 128 of them for 128 columns
+  (``csrc/flash_attn/src/fmha_fwd_hdim*.cu`` and ``fmha_bwd_hdim*.cu`` of 1.0.9); each 16 rows of O are summed over the
+  warps in shared memory, and O stays in fp32 in global memory between tiles.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ def flash_attn_2(case: Case, gpu: Gpu) -> list[Kernel]:
 def flash_attn_3(case: Case, gpu: Gpu) -> list[Kernel]:
     """FlashAttention-3, for Hopper alone."""
     if gpu.compute_capability[0] != _HOPPER:
-        raise Unsupported(f"{case.impl} runs on compute capability 9.0 alone, and a {gpu.slug} has {gpu.sm[3:]}.")
+        raise Unsupported(f"{case.impl} runs on compute capability 9.0 alone, not on {gpu.slug}.")
     _needs(case, gpu, (9, 0))
     dim, causal = max(64, padded_head_dim(case.shape.head_dim)), case.shape.causal
     kernels: list[Kernel] = []
@@ -86,7 +88,7 @@ def flash_attn_3(case: Case, gpu: Gpu) -> list[Kernel]:
 def flash_attn_4(case: Case, gpu: Gpu) -> list[Kernel]:
     """FlashAttention-4, for Blackwell's data-centre parts; one CTA per tile backward."""
     if gpu.compute_capability[0] != _BLACKWELL:
-        raise Unsupported(f"{case.impl} has a model for compute capability 10.0 alone, not for a {gpu.slug}.")
+        raise Unsupported(f"{case.impl} has a model for compute capability 10.0 alone, not for {gpu.slug}.")
     _needs(case, gpu, (10, 0))
     return _tensor_memory(case)
 
@@ -102,7 +104,7 @@ def cudnn(case: Case, gpu: Gpu) -> list[Kernel]:
     dim = max(64, padded_head_dim(case.shape.head_dim))
     kernels: list[Kernel] = []
     if case.forward:
-        kernels.append(wgmma_forward(case, 128, 128 if dim <= 128 else 64, dim))
+        kernels.append(wgmma_forward(case, 128 if dim <= 64 else 256 if dim <= 128 else 64, 128, dim))
     if case.backward:
         kernels += [wgmma_backward(case, 128 if dim <= 64 else 64, 128, dim), *backward_passes(case)]
     return kernels
@@ -207,7 +209,7 @@ def flash_attn_1(case: Case, gpu: Gpu) -> list[Kernel]:
             )
         )
     if case.backward:
-        n = 128
+        n = 256 if dim <= 64 else 128
         # Q, dO and their transposes by eight warps each, dQ in fp32 over the warps, P and dS to and fro.
         shared = steps * (4 * size * _FA1_STEP * dim * 8 + 2 * 8 * 4 * _FA1_STEP * dim + 2 * 2 * size * _FA1_STEP * n)
         kernels.append(
@@ -235,7 +237,7 @@ def _needs(case: Case, gpu: Gpu, capability: tuple[int, int]) -> None:
         raise Unsupported(f"{case.impl} has no kernels for fp32.")
     if gpu.compute_capability < capability or (case.dtype == "bf16" and gpu.bf16_tensor_tflops is None):
         least = ".".join(map(str, capability))
-        raise Unsupported(f"{case.impl} needs compute capability {least} for {case.dtype}, a {gpu.slug} has less.")
+        raise Unsupported(f"{case.impl} needs compute capability {least} for {case.dtype}, and {gpu.slug} has less.")
 
 
 def _flash_attn_2_forward(case: Case, gpu: Gpu) -> TiledKernel:

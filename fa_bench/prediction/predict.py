@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from fa_bench.cases import Case
@@ -17,7 +16,9 @@ from fa_bench.prediction.advice import advice_for
 from fa_bench.prediction.constants import Constants, Implementation
 from fa_bench.prediction.eager import pytorch_eager
 from fa_bench.prediction.kernels import Kernel, TiledKernel
-from fa_bench.prediction.timing import KernelTime, Pipe, kernel_time
+from fa_bench.prediction.ours import our_kernels
+from fa_bench.prediction.result import TimePrediction
+from fa_bench.prediction.timing import Pipe, kernel_time
 
 #: Implementation -> what it launches.
 BUILDERS: Final[Mapping[str, Callable[[Case, Gpu], Sequence[Kernel]]]] = {
@@ -33,6 +34,9 @@ BUILDERS: Final[Mapping[str, Callable[[Case, Gpu], Sequence[Kernel]]]] = {
     "triton-tutorial": libraries.triton,
     "pytorch-eager": pytorch_eager,
     "torch-math": pytorch_eager,
+    "standard": our_kernels,
+    "flash1": our_kernels,
+    "flash2": our_kernels,
 }
 #: Whose constants an implementation has that runs another one's kernel.
 _CONSTANTS_OF: Final[Mapping[str, str]] = {
@@ -40,56 +44,12 @@ _CONSTANTS_OF: Final[Mapping[str, str]] = {
     "torch-efficient": "xformers",
     "torch-flex": "triton-tutorial",
     "torch-math": "pytorch-eager",
+    "standard": "flash-attn-2",
+    "flash1": "flash-attn-2",
+    "flash2": "flash-attn-2",
 }
 #: Features that a builder counts.
 _COUNTED_FEATURES: Final[Mapping[str, tuple[str, ...]]] = {"pytorch-eager": ("dropout",), "torch-math": ("dropout",)}
-
-
-@dataclass(frozen=True, slots=True)
-class TimePrediction:
-    """A predicted time and what it comes of.
-
-    Parameters
-    ----------
-    ms : float
-    low_ms, high_ms : float
-        Between these nine in ten published times of this kind were, when their shape (or their GPU, where nothing was
-        fitted on this one) was left out of the fit.
-    limiter : Pipe
-        The pipe that is busy longest.
-    terms_ms : mapping of Pipe to float
-        Each pipe alone, with all SMs busy, over all kernels.
-    balance : float
-        Mean work of an SM over that of the one that ends last, of the longest kernel.
-    waves : float or None
-        CTAs of the longest kernel over those that the GPU holds at a time; None for passes over memory.
-    clock_mhz : float
-    tflops : float
-        Nominal FLOPs over ``ms``.
-    advice : tuple of str
-        What would have to change for it to be faster.
-    note : str
-        Whose constants these are, if not its own; else empty.
-    kernels : tuple of KernelTime
-    """
-
-    ms: float
-    low_ms: float
-    high_ms: float
-    limiter: Pipe
-    terms_ms: Mapping[Pipe, float]
-    balance: float
-    waves: float | None
-    clock_mhz: float
-    tflops: float
-    advice: tuple[str, ...]
-    note: str
-    kernels: tuple[KernelTime, ...]
-
-    @property
-    def tail(self) -> float:
-        """Share of the longest kernel's time for which SMs wait for the last one, on average over SMs."""
-        return 1 - self.balance
 
 
 def implementations() -> tuple[str, ...]:
@@ -141,7 +101,7 @@ def predict_time(
         clock_mhz=clock,
         tflops=nominal(case.shape, case.direction) / ms * 1e-9,
         advice=(),
-        note=_note(case.impl, gpu, implementation_of, generation_of, known),
+        notes=_notes(case.impl, gpu, implementation_of, generation_of, known),
         kernels=times,
     )
     return dataclasses.replace(made, advice=advice_for(case, gpu, terms, longest, ms))
@@ -154,7 +114,7 @@ def constants_of(impl: str, gpu: Gpu) -> str:
     FlashAttention-2.
     """
     if impl == "torch-cudnn" and gpu.compute_capability != (9, 0):
-        return "flash-attn-4" if gpu.compute_capability[0] == 10 else "flash-attn-2"  # noqa: PLR2004
+        return "flash-attn-4" if gpu.compute_capability[0] == 10 else "flash-attn-2"
     return _CONSTANTS_OF.get(impl, impl)
 
 
@@ -193,13 +153,13 @@ def _waves(kernel: Kernel, gpu: Gpu) -> float | None:
     return kernel.grid.ctas / (gpu.sm_count * kernel.blocks_per_sm)
 
 
-def _note(impl: str, gpu: Gpu, implementation: str, generation: str, known: Constants) -> str:
-    sentences = []
+def _notes(impl: str, gpu: Gpu, implementation: str, generation: str, known: Constants) -> tuple[str, ...]:
+    notes = []
     own = fitted.generation_name(gpu)
     if generation != own:
-        sentences.append(f"No published time is of {own}: the constants are those of {generation}.")
+        notes.append(f"No published time is of {own}, the generation of {gpu.slug}: its constants are {generation}'s.")
     elif gpu.slug not in known.fitted_gpus:
-        sentences.append(f"No published time is of a {gpu.slug}: the constants are those of other GPUs of {own}.")
+        notes.append(f"No published time is of {gpu.slug}: its constants are those of other GPUs of {own}.")
     if implementation != impl:
-        sentences.append(f"The constants are those of {implementation}.")
-    return " ".join(sentences)
+        notes.append(f"The constants of {impl} are {implementation}'s.")
+    return tuple(notes)

@@ -26,7 +26,7 @@ Order = Literal["as numbered", "longest first"]
 #: How far the end lies from the one where a lone CTA has a whole SM to the one where it has only its share.
 _LONE: Final = 0.4
 #: CTAs per place at the end of a grid that are scheduled one by one; before, all places are busy.
-_LAST: Final = 24
+_LAST: Final = 8
 #: Overheads, in tiles, at which ends are worked out; between them a straight line is taken.
 _GRID: Final = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 1024.0)
 

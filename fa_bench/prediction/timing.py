@@ -8,15 +8,15 @@ A tile keeps each pipe of an SM busy for some cycles:
     shared = bytes / 128
     l2     = bytes / 64
 
-If nothing overlapped, a tile would take their sum; if all did, the longest of them. Kernels of two warps per scheduler
-lie between, and the same between for all that pipeline their loop:
+If nothing overlapped, a tile would take their sum; if all did, the longest of them. Kernels that pipeline their loop
+lie between:
 
     tile = factor · (tensor^1.6 + exp^1.6 + fma^1.6 + shared^1.6 + l2^1.6)^(1/1.6)
 
-and the sum (an exponent of 1) for kernels that do one after the other. ``wgmma`` reads its operands while it multiplies,
-so there the longer of both counts as tensor. `factor` is one of an implementation's two constants; the other is the
-cycles that a CTA takes beside its tiles. `fa_bench.prediction.schedule` says when the last CTA ends. Memory works at the
-same time:
+and kernels that do one after the other take the sum (an exponent of 1). ``wgmma`` reads its operands while it
+multiplies, so there the longer of both counts as tensor. `factor` is one of an implementation's two constants; the
+other is the cycles that a CTA takes beside its tiles. `fa_bench.prediction.schedule` says when the last CTA ends.
+Memory works at the same time:
 
     kernel = ((end · tile / clock)^6 + (DRAM bytes / bandwidth)^6)^(1/6) + launch
 
@@ -26,9 +26,9 @@ Chosen once for all, by how well points whose GPU or shape was left out were pre
 exponents 1.6 and 6, and 1.6 times the arithmetic of the formulas for addresses, loops, masks and votes.
 
 Peaks: ``mma.sync`` reaches 63 % of Hopper's tensor peak, which is that of ``wgmma`` (Luo et al., Benchmarking and
-Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking, arXiv 2402.13499); a B200's SM runs it as fast as an
-H100's, a third of its own peak. An A100's SM has 64 fp32 lanes, later ones 128, which the registry's peaks say. L2 gives
-an SM 64 bytes per clock.
+Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking, arXiv 2402.13499); a B200's SM runs it as fast as
+an H100's, a third of its own peak. An A100's SM has 64 fp32 lanes, later ones 128, which the registry's peaks say. L2
+gives an SM 64 bytes per clock.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from typing import Final, Literal
 
 from fa_bench.cases import Case
 from fa_bench.errors import Unsupported
-from fa_bench.model.gpu import Gpu
+from fa_bench.model.gpu import WARP_SIZE, Gpu
 from fa_bench.prediction.constants import Generation, Implementation
 from fa_bench.prediction.kernels import Kernel, MemoryPass, TiledKernel
 
@@ -49,6 +49,7 @@ _OVERLAP: Final = 1.6
 _MEMORY_OVERLAP: Final = 6.0
 _OTHER_INSTRUCTIONS: Final = 1.6
 _ALU_LANES: Final = 64
+_SCHEDULERS: Final = 4
 _L2_BYTES_PER_CLK: Final = 64
 _QUEUED_LAUNCH: Final = 0.5
 #: Share of the tensor peak that ``mma.sync`` has, by major compute capability.
@@ -116,7 +117,7 @@ def flops_per_clk(gpu: Gpu, dtype: str) -> float:
         return gpu.fp32_tflops * 1e6 / (gpu.sm_count * gpu.boost_max_mhz)
     peak = gpu.tensor_tflops(dtype)
     if peak is None:
-        raise Unsupported(f"No tensor-core peak of a {gpu.slug} is known for {dtype}.")
+        raise Unsupported(f"No tensor-core peak of {gpu.slug} is known for {dtype}.")
     return peak * 1e6 / (gpu.sm_count * gpu.boost_mhz)
 
 
@@ -132,10 +133,15 @@ def tile_cycles(kernel: TiledKernel, case: Case, gpu: Gpu) -> dict[Pipe, float]:
         shared -= kernel.operand_bytes
     # Compute capability 8.0 has 64 fp32 lanes; the quotient of rounded figures is near a power of two.
     fp32_lanes = 64 if lanes < 96 else 128
+    arithmetic = _OTHER_INSTRUCTIONS * (kernel.fma_ops / fp32_lanes + kernel.alu_ops / _ALU_LANES)
+    if kernel.instructions:
+        # A float instruction of 32 lanes holds a scheduler for two clocks where an SM has 64 of them.
+        twice = kernel.float_instructions * (4 * WARP_SIZE / fp32_lanes - 1)
+        arithmetic = (kernel.instructions + twice) / _SCHEDULERS
     return {
         "tensor": tensor,
         "exp": kernel.exps / gpu.mufu_per_clk_per_sm,
-        "fma": _OTHER_INSTRUCTIONS * (kernel.fma_ops / fp32_lanes + kernel.alu_ops / _ALU_LANES),
+        "fma": arithmetic,
         "shared": shared / gpu.smem_bytes_per_clk_per_sm,
         "l2": kernel.l2_bytes / _L2_BYTES_PER_CLK,
     }

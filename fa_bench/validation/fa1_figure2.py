@@ -105,6 +105,7 @@ def validate(predict: PredictTime) -> Validation:
         (
             LeftOut("GFLOPs", len(flops), odd),
             LeftOut("time, padding mask", 2, "a key-padding mask, which no case here has"),
+            *(LeftOut(f"time, {row['version']}", 1, str(row["no_model"])) for row in times if row["no_model"]),
         ),
         scores=tuple(_scores(moved, times)),
     )
@@ -126,7 +127,7 @@ def passes_bytes(passes: int, tensors: int) -> int:
     Examples
     --------
     >>> passes_bytes(11 + 4, 12) / 1e9, passes_bytes(11 + 7, 12) / 1e9
-    (33.822867456, 40.265318400)
+    (33.822867456, 40.2653184)
     """
     rows = SHAPE.slices * SHAPE.seq_q
     return 2 * rows * (passes * SHAPE.seq_kv + tensors * SHAPE.head_dim)

@@ -115,7 +115,7 @@ def _validation(name: str, published: str, rows: tuple[Row, ...], missing: Itera
         published,
         (Comparison("times", "times, published and predicted", _COLUMNS, rows, "", summaries),),
         tuple(LeftOut(what, count, reason) for (what, reason), count in left_out.items()),
-        scores=tuple(_score(names, group) for names, group in by_source.items()),
+        scores=tuple(found for names, group in by_source.items() if (found := _score(names, group)).all_figures),
     )
 
 

@@ -38,7 +38,7 @@ def section(command: str) -> str:
 def test_the_commands() -> None:
     assert set(COMMANDS) == {
         *("sweep", "io-model", "check", "profile", "diff", "trace", "validate", "gpus", "kernels", "doctor", "cache"),
-        *("compare", "baseline", "report", "mutate", "tune", "ladder", "claims"),
+        *("compare", "baseline", "report", "mutate", "tune", "ladder", "claims", "predict"),
     }
 
 

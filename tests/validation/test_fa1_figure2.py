@@ -8,7 +8,7 @@ import pytest
 
 from fa_bench.cases import Case, Features
 from fa_bench.validation import fa1_figure2
-from fa_bench.validation.result import Value
+from fa_bench.validation.result import LeftOut, Value
 
 
 def rows(predictor: Callable, table: str, **options: object) -> tuple[Mapping[str, Value], ...]:
@@ -73,6 +73,8 @@ def test_the_time_with_a_padding_mask_is_not_in_the_mean(predictor: Callable) ->
 
 
 def test_a_method_without_a_model_has_no_time(predictor: Callable) -> None:
+    left_out = fa1_figure2.validate(predictor(without=("flash-attn-1",))).left_out
+    assert LeftOut("time, GPT-2 medium", 1, "There is no time model of flash-attn-1.") in left_out
     found = rows(predictor, "times", without=("flash-attn-1",))
     flash = [row for row in found if row["method"] == "flash"]
     assert [row["time_ms_model"] for row in flash] == [None, None]
