@@ -103,21 +103,34 @@ def flash1(seq_q: int, seq_kv: int, d: int, dv: int, br: int, bc: int, visible: 
 
 
 def flash1_backward(seq_q: int, seq_kv: int, d: int, dv: int, br: int, bc: int, visible: Visible = all_visible) -> Hbm:
-    """Algorithm 4: K and V outside, all that has rows of Q inside."""
+    """Algorithm 4: l and m are the statistics of a row."""
     hbm = Hbm()
-    for keys in tiles(seq_kv, bc):
+    backward_loops(hbm, tiles(seq_q, br), tiles(seq_kv, bc), d, dv, ("l", "m"), visible)
+    return hbm
+
+
+def backward_loops(
+    hbm: Hbm,
+    row_tiles: list[range],
+    key_tiles: list[range],
+    d: int,
+    dv: int,
+    statistics: tuple[str, str],
+    visible: Visible,
+) -> None:
+    """K and V outside, all that has rows of Q inside."""
+    for keys in key_tiles:
         hbm.load(keys, d, "K")
         hbm.load(keys, dv, "V")
-        for rows in tiles(seq_q, br):
+        for rows in row_tiles:
             if not seen(rows, keys, visible):
                 continue
             hbm.load(rows, d, "Q", "dQ")
             hbm.load(rows, dv, "O", "dO")
-            hbm.load(rows, 1, "l", "m")
+            hbm.load(rows, 1, *statistics)
             hbm.store(rows, d, "dQ")
         hbm.store(keys, d, "dK")
         hbm.store(keys, dv, "dV")
-    return hbm
 
 
 def flash2(seq_q: int, seq_kv: int, d: int, dv: int, br: int, bc: int, visible: Visible = all_visible) -> Hbm:
@@ -139,18 +152,7 @@ def flash2_backward(seq_q: int, seq_kv: int, d: int, dv: int, br: int, bc: int, 
     hbm = Hbm()
     hbm.load(range(seq_q), dv, "dO", "O")
     hbm.store(range(seq_q), 1, "D")
-    for keys in tiles(seq_kv, bc):
-        hbm.load(keys, d, "K")
-        hbm.load(keys, dv, "V")
-        for rows in tiles(seq_q, br):
-            if not seen(rows, keys, visible):
-                continue
-            hbm.load(rows, d, "Q", "dQ")
-            hbm.load(rows, dv, "O", "dO")
-            hbm.load(rows, 1, "L", "D")
-            hbm.store(rows, d, "dQ")
-        hbm.store(keys, d, "dK")
-        hbm.store(keys, dv, "dV")
+    backward_loops(hbm, tiles(seq_q, br), tiles(seq_kv, bc), d, dv, ("L", "D"), visible)
     return hbm
 
 
