@@ -63,8 +63,9 @@ ladder_fwd(const element* __restrict__ Q,  // [slices, seq_q, DIM]
            float* __restrict__ LSE,        // [slices, seq_q]
            int seq_q, int seq_kv, float scale) {
     __shared__ __align__(128) Tile q_tile, k_tile, v_tile;
-    __shared__ float rows[WARPS][BLOCK_M];                                           // each warp's maxima, at last its sums
-    __shared__ __align__(128) float2 parts[WARPS][M_TILES][2][2][WARP_SIZE];  // each warp's part of 16 columns of O
+    __shared__ float rows[WARPS][BLOCK_M];  // each warp's maxima, at last its sums
+    // Each warp's part of 16 columns of O, lane by lane, so that no two lanes meet in a bank.
+    __shared__ __align__(128) float2 parts[WARPS][M_TILES][2][2][WARP_SIZE];
 
     const int q_blocks = (seq_q + BLOCK_M - 1) / BLOCK_M;
     const i64 slice = blockIdx.x / q_blocks;
