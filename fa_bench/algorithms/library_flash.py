@@ -117,7 +117,7 @@ def library_tile(case: Case, gpu: Gpu) -> LibraryTile | None:
     # PyTorch's copy of FlashAttention-2 still has kernels for 160 and 224 columns, with tiles of their own.
     if case.impl == "torch-flash" and _between_sizes(case.shape.head_dim):
         return None
-    return None if _splits(case, gpu) else _flash_attn_2(case, gpu)
+    return None if _splits(case, gpu) else flash_attn_2_tile(case, gpu)
 
 
 def library_model(case: Case, gpu: Gpu) -> LibraryModel | None:
@@ -173,7 +173,7 @@ def library_model(case: Case, gpu: Gpu) -> LibraryModel | None:
     )
 
 
-def _flash_attn_2(case: Case, gpu: Gpu) -> LibraryTile:
+def flash_attn_2_tile(case: Case, gpu: Gpu) -> LibraryTile:
     """The table of FlashAttention-2 without dropout.
 
     Source: ``csrc/flash_attn/src/flash_fwd_launch_template.h`` and ``kernel_traits.h`` of flash-attn 2.8.3. "sm8x"
@@ -200,6 +200,14 @@ def _flash_attn_2(case: Case, gpu: Gpu) -> LibraryTile:
 
 
 def _flash_attn_3(case: Case, gpu: Gpu) -> LibraryTile | None:
+    """FlashAttention-3's tile where the bytes that it asks for are known."""
+    shape = case.shape
+    if gpu.compute_capability != (9, 0) or shape.group > 1 or shape.seq_q <= 64 or shape.head_dim % 16:
+        return None
+    return flash_attn_3_tile(case)
+
+
+def flash_attn_3_tile(case: Case) -> LibraryTile:
     """The table of FlashAttention-3 for Hopper and 16-bit types.
 
     Source: ``hopper/tile_size.h`` and ``hopper/flash_fwd_launch_template.h`` of the main branch of 2025; earlier builds
@@ -207,8 +215,6 @@ def _flash_attn_3(case: Case, gpu: Gpu) -> LibraryTile | None:
     tiles is even. Up to 64 queries have a smaller tile.
     """
     shape = case.shape
-    if gpu.compute_capability != (9, 0) or shape.group > 1 or shape.seq_q <= 64 or shape.head_dim % 16:
-        return None
     causal, dim = _is_causal(case), max(64, padded_head_dim(shape.head_dim))
     block_m, block_n = {
         64: (192, 128 if causal else 192),

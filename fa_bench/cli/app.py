@@ -21,6 +21,7 @@ from fa_bench.cli import output
 from fa_bench.cli.baseline import baseline
 from fa_bench.cli.cache import cache
 from fa_bench.cli.check import check
+from fa_bench.cli.claims import claims
 from fa_bench.cli.compare import compare
 from fa_bench.cli.diff import diff
 from fa_bench.cli.doctor import doctor
@@ -30,6 +31,7 @@ from fa_bench.cli.kernels import kernels
 from fa_bench.cli.ladder import ladder
 from fa_bench.cli.mutate import mutate
 from fa_bench.cli.options import AxesCommand
+from fa_bench.cli.predict import predict
 from fa_bench.cli.profile import profile
 from fa_bench.cli.report import report
 from fa_bench.cli.sweep import sweep
@@ -99,8 +101,10 @@ _COMMANDS: Final[tuple[tuple[Callable[..., int | None], type[TyperCommand]], ...
     (profile, TyperCommand),
     (diff, TyperCommand),
     (validate, TyperCommand),
+    (claims, TyperCommand),
     (trace, TyperCommand),
     (tune, AxesCommand),
+    (predict, AxesCommand),
     (mutate, AxesCommand),
     (gpus, TyperCommand),
     (kernels, TyperCommand),

@@ -92,7 +92,7 @@ def trial(case: Case, algorithm: Algorithm, backend: Backend, gpu: Gpu) -> Trial
         return Trial(case, "unknown", error.message, resources)
     except FaBenchError as error:
         return Trial(case, "failed", error.message, resources)
-    return Trial(case, "ok", "", resources, scaled(case, algorithm, [(c, _counted(r)) for c, r in squares]))
+    return Trial(case, "ok", "", resources, scaled(case, algorithm, [(c, counted(r)) for c, r in squares]))
 
 
 def small_cases(case: Case) -> tuple[Case, ...]:
@@ -138,7 +138,7 @@ def _basis(case: Case, algorithm: Algorithm) -> tuple[float, float, float]:
     return 1.0, float(tiles_of_q), work.flops_executed / case.shape.slices / per_tile
 
 
-def _counted(result: RunResult) -> dict[str, dict[Counter, int]]:
+def counted(result: RunResult) -> dict[str, dict[Counter, int]]:
     """The counters of a run by kernel; empty where the backend counts no instructions."""
     extra = {} if result.counts is None else result.counts.extra
     return {

@@ -18,7 +18,17 @@ from fa_bench.backends.base import Spills
 from fa_bench.cases import AttentionShape, Case, Tile
 from fa_bench.model import gpus
 from fa_bench.units import format_percent
-from fa_bench.validation.result import Column, Comparison, LeftOut, Validation, Value, deviation, mean_absolute
+from fa_bench.validation.result import (
+    Column,
+    Comparison,
+    LeftOut,
+    Score,
+    Validation,
+    Value,
+    deviation,
+    mean_absolute,
+    score,
+)
 from fa_bench.validation.run import Counted, Runner, flash2_case
 
 NAME: Final = "ncu-traffic"
@@ -101,6 +111,7 @@ def validate(runner: Runner, quick: bool) -> Validation:
         (_reads(reads), _dram(dram)),
         tuple(_left_out(published())),
         tuple(_failures(reads)),
+        tuple(_scores(reads, dram)),
     )
 
 
@@ -222,8 +233,21 @@ def _dram(rows: tuple[Mapping[str, Value], ...]) -> Comparison:
     return Comparison("dram", "DRAM, read and written, in 10^6 bytes", columns, rows, note)
 
 
+def _scores(reads: Iterable[Mapping[str, Value]], dram: Iterable[Mapping[str, Value]]) -> Iterable[Score]:
+    for words, rows, name in (
+        ("L2 reads, emulated", reads, "l2_read_deviation"),
+        ("DRAM, emulated", dram, "dram_deviation_emulated"),
+        ("DRAM, model", dram, "dram_deviation_model"),
+    ):
+        yield score(words, "a30", _deviations(rows, name))
+
+
 def _mean(rows: Iterable[Mapping[str, Value]], name: str) -> str:
-    return format_percent(mean_absolute([float(value) for row in rows if (value := row[name]) is not None]))
+    return format_percent(mean_absolute(_deviations(rows, name)))
+
+
+def _deviations(rows: Iterable[Mapping[str, Value]], name: str) -> list[float]:
+    return [float(value) for row in rows if (value := row[name]) is not None]
 
 
 def _left_out(rows: Iterable[Published]) -> list[LeftOut]:

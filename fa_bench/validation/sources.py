@@ -3,16 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from fa_bench.errors import UsageError, nearest
-from fa_bench.validation import gb10, ncu_traffic
+from fa_bench.validation import fa1_figure2, fa1_memory, gb10, ncu_traffic, times
+from fa_bench.validation.predicting import PredictTime
 from fa_bench.validation.result import Validation
 from fa_bench.validation.run import Runner
 
-#: Name on the command line -> what runs it; the second argument says whether a part that takes seconds will do.
-SOURCES: Final[dict[str, Callable[[Runner, bool], Validation]]] = {
-    module.NAME: module.validate for module in (ncu_traffic, gb10)
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What sources are handed.
+
+    Parameters
+    ----------
+    predict : callable
+        Predicts a case's time on a GPU.
+    runner : callable
+        Gives the runner that counts; made when it is first asked for.
+    quick : bool
+        Whether a part that takes seconds will do.
+    """
+
+    predict: PredictTime
+    runner: Callable[[], Runner]
+    quick: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A source: what compares it, and whether kernels have to be run for that."""
+
+    validate: Callable[[Tools], Validation]
+    runs: bool = False
+
+
+#: Name on the command line -> the source; those that run nothing come first.
+SOURCES: Final[dict[str, Source]] = {
+    fa1_figure2.NAME: Source(lambda tools: fa1_figure2.validate(tools.predict)),
+    fa1_memory.NAME: Source(lambda tools: fa1_memory.validate()),
+    times.FA1_NAME: Source(lambda tools: times.validate_fa1(tools.predict)),
+    times.NAME: Source(lambda tools: times.validate(tools.predict)),
+    ncu_traffic.NAME: Source(lambda tools: ncu_traffic.validate(tools.runner(), tools.quick), runs=True),
+    gb10.NAME: Source(lambda tools: gb10.validate(tools.runner(), tools.quick), runs=True),
 }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +18,7 @@ from fa_bench.backends import spills
 from fa_bench.backends.base import BackendName, Counts, RunResult
 from fa_bench.cases import Case
 from fa_bench.model.gpu import Gpu
+from fa_bench.validation.sources import SOURCES
 
 
 @dataclass
@@ -43,6 +46,24 @@ class FullBackend:
 
     def close(self) -> None:
         self.closed = True
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A second, give or take."""
+
+    ms: float = 1000.0
+    low_ms: float = 900.0
+    high_ms: float = 1100.0
+    limiter: str = "a test"
+
+
+@pytest.fixture(autouse=True)
+def predict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every time is a second: what is predicted is tested with the predictions."""
+    module = types.ModuleType("fa_bench.prediction")
+    module.predict_time = lambda case, gpu: Predicted()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fa_bench.prediction", module)
 
 
 @pytest.fixture
@@ -74,12 +95,25 @@ def test_the_tables_fit_80_columns(cli: Callable, install: Callable) -> None:
     assert backend.closed
     lines = ran.out.splitlines()
     assert max(map(len, lines)) <= 80
-    titles = [line for line in lines if line.startswith(("ncu-traffic:", "gb10:"))]
+    titles = [line for line in lines if (line.startswith((*SOURCES, "Summary")) and ":" in line) or line == "Summary"]
     assert titles == [
+        "fa1-figure2: HBM traffic",
+        "fa1-figure2: FLOPs, left out of every mean",
+        "fa1-figure2: Time of forward and backward",
+        "fa1-figure2: left out",
+        "fa1-memory: Memory of forward and backward",
+        "fa1-memory: left out",
+        "fa1-runtimes: Times, by publication and GPU",
+        "fa1-runtimes: Times, by implementation",
+        "fa1-runtimes: left out",
+        "times: Times, by publication and GPU",
+        "times: Times, by implementation",
+        "times: left out",
         "ncu-traffic: Reads by the SMs in 10^6 bytes: global, and from L2",
         "ncu-traffic: DRAM, read and written, in 10^6 bytes",
         "ncu-traffic: left out",
         "gb10: 32-byte sectors at L2, read and written",
+        "Summary",
     ]
     # No row of a comparison is folded: each begins with its test, or with its tile.
     rows = [line for line in lines if "37.75" in line]
@@ -130,6 +164,31 @@ def test_an_unknown_source_is_exit_code_2(cli: Callable, install: Callable) -> N
 
 def test_without_an_emulator_it_is_exit_code_3(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "why_not", lambda name: "The emulator isn't here.")
-    ran = cli("validate", "--quick")
+    ran = cli("validate", "gb10", "--quick")
     assert ran.code == 3
     assert "The emulator isn't here." in ran.err
+
+
+def test_without_an_emulator_and_a_name_the_others_run(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "why_not", lambda name: "The emulator isn't here.")
+    ran = cli("validate", "--format", "json")
+    assert ran.code == 0
+    assert "Left out: ncu-traffic, gb10. The emulator isn't here." in ran.err
+    sources = [source["source"] for source in json.loads(ran.out)["sources"]]
+    assert sources == ["fa1-figure2", "fa1-memory", "fa1-runtimes", "times"]
+
+
+def test_what_is_predicted_needs_no_emulator(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "open_backend", lambda *args, **options: pytest.fail("opened"))
+    monkeypatch.setattr(backends, "why_not", lambda name: "The emulator isn't here.")
+    ran = cli("validate", "times", "fa1-memory")
+    assert (ran.code, ran.err) == (0, "")
+    assert "published by" in ran.out
+
+
+def test_csv_has_a_row_for_every_published_time(cli: Callable) -> None:
+    rows = list(csv.DictReader(io.StringIO(cli("validate", "times", "--format", "csv").out)))
+    # 493 figures, of which 54 are no cases.
+    assert len(rows) == 439
+    assert rows[0]["published_by"] == "FlashAttention-2 fig. 4"
+    assert float(rows[0]["time_ms_model"]) == 1000

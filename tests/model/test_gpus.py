@@ -77,6 +77,11 @@ def test_one_gpu_in_full() -> None:
         ("H100 PCIe", "h100-pcie"),
         ("H200 (1500 MHz)", "h200-sxm"),
         ("NVIDIA H200", "h200-sxm"),
+        ("NVIDIA H20", "h20"),
+        ("NVIDIA GB200", "gb200"),
+        ("A5000", "rtx-a5000"),
+        ("RTX A6000", "rtx-a6000"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada"),
         ("NVIDIA GH200 480GB", "gh200-96"),
         ("GH200-96GB (GPU)", "gh200-96"),
         ("B200-SXM (HGX 1000W)", "b200-sxm"),
@@ -94,7 +99,7 @@ def test_a_gpu_is_found_by_slug_driver_name_and_alias(name: str, slug: str) -> N
         ("rtx4090", "Did you mean 'rtx-4090'?"),
         ("a100-sxm-81", "Did you mean 'a100-sxm-80'?"),
         ("a100 80gb sxm4", "Did you mean 'a100-sxm-80'?"),  # nearest is an alias; its slug is named
-        ("h20O", "Did you mean 'h200-sxm'?"),
+        ("h20O", "Did you mean 'h20'?"),
     ],
 )
 def test_an_unknown_gpu_is_told_the_nearest(name: str, hint: str) -> None:
@@ -115,6 +120,7 @@ def test_the_registry_holds_what_the_documentation_names() -> None:
     assert {gpu.slug for gpu in ALL} >= {
         "t4", "v100-sxm2-32", "a100-sxm-40", "a100-pcie-40", "a100-sxm-80", "a100-pcie-80", "a30", "a10g", "l4",
         "l40s", "rtx-3090", "rtx-4090", "rtx-5090", "h100-sxm", "h100-pcie", "h200-sxm", "gh200-96", "b200-sxm",
+        "h20", "gb200", "rtx-a5000", "rtx-a6000", "rtx-6000-ada",
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A backend that answers at once with figures of the test's choice, at all three levels."""
+"""A backend and a predictor that answer at once with figures of the test's choice."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fa_bench import algorithms
 from fa_bench.algorithms.base import TensorBytes
 from fa_bench.backends.base import BackendName, Counts, RunResult, Verification
 from fa_bench.cases import Case
+from fa_bench.errors import Unsupported
 from fa_bench.model.gpu import Gpu
 
 
@@ -69,3 +70,40 @@ class FullBackend:
 def full_backend() -> Callable[..., FullBackend]:
     """Make one; keyword arguments are those of `FullBackend`."""
     return FullBackend
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A time with an interval of a tenth to either side."""
+
+    ms: float
+    limiter: str = "a test"
+
+    @property
+    def low_ms(self) -> float:
+        return 0.9 * self.ms
+
+    @property
+    def high_ms(self) -> float:
+        return 1.1 * self.ms
+
+
+@dataclass
+class Predictor:
+    """Says ``ms`` of every case, and that there is no model for the implementations in ``without``."""
+
+    ms: float = 1.0
+    without: Sequence[str] = ()
+    asked: list[tuple[Case, str]] = field(default_factory=list)
+
+    def __call__(self, case: Case, gpu: Gpu) -> Predicted:
+        self.asked.append((case, gpu.slug))
+        if case.impl in self.without:
+            raise Unsupported(f"There is no time model of {case.impl}.")
+        return Predicted(self.ms)
+
+
+@pytest.fixture
+def predictor() -> Callable[..., Predictor]:
+    """Make one; keyword arguments are those of `Predictor`."""
+    return Predictor

@@ -1,22 +1,31 @@
-"""The short cases of every source, really counted; and docs/validation.md, which has them among its tables."""
+"""The short cases of every source that runs kernels; and docs/validation.md, which has them among its tables."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from fa_bench import backends
 from fa_bench.backends import spills
+from fa_bench.cases import Case
 from fa_bench.compiler import nvrtc_available
+from fa_bench.model.gpu import Gpu
 from fa_bench.report.validation import tables
 from fa_bench.validation.result import Validation
 from fa_bench.validation.run import Runner
-from fa_bench.validation.sources import SOURCES
+from fa_bench.validation.sources import SOURCES, Tools
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "validation.md").read_text(encoding="utf-8")
+COUNTED = [name for name, source in SOURCES.items() if source.runs]
 BLOCKS = dict(re.findall(r"(?ms)^<!-- fa-bench validate ([\w-]+) -->\n(.*?)^<!-- end -->$", DOCUMENT))
+
+
+def no_time(case: Case, gpu: Gpu) -> NoReturn:
+    """A source that counts predicts nothing."""
+    raise AssertionError(f"{case.impl} was to be predicted for {gpu.slug}")
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +33,8 @@ def counted() -> dict[str, Validation]:
     if reason := nvrtc_available():
         pytest.skip(reason)
     backend = backends.open_backend("emulator", counters="full")
-    found = {name: validate(Runner(backend, with_spills=spills.dram_bytes), True) for name, validate in SOURCES.items()}
+    runner = Runner(backend, with_spills=spills.dram_bytes)
+    found = {name: SOURCES[name].validate(Tools(no_time, lambda: runner, quick=True)) for name in COUNTED}
     backend.close()
     return found
 
@@ -56,7 +66,7 @@ def test_sectors_on_a_gb10(counted: dict[str, Validation]) -> None:
     assert [row["sectors_emulated"] for row in sectors.rows] == [139_392, 77_952, 269_000, 147_400]
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", COUNTED)
 def test_the_document_has_what_is_counted(name: str, counted: dict[str, Validation]) -> None:
     block = BLOCKS[name]
     for table, comparison in zip(tables(counted[name]), [*counted[name].comparisons, None], strict=False):
@@ -71,12 +81,13 @@ def test_the_document_has_what_is_counted(name: str, counted: dict[str, Validati
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", COUNTED)
 def test_the_document_is_what_the_command_prints(name: str) -> None:
     if reason := nvrtc_available():
         pytest.skip(reason)
     backend = backends.open_backend("emulator", counters="full")
-    found = SOURCES[name](Runner(backend, with_spills=spills.dram_bytes), False)
+    runner = Runner(backend, with_spills=spills.dram_bytes)
+    found = SOURCES[name].validate(Tools(no_time, lambda: runner))
     backend.close()
     assert found.failures == ()
     assert "\n\n".join(table.markdown() for table in tables(found)) + "\n" == BLOCKS[name]

@@ -1,0 +1,213 @@
+"""``fa-bench predict``: how long attention takes on GPUs that need not be here."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from fa_bench.cli.options import (
+    BatchOption,
+    CausalOption,
+    ConfigOption,
+    DirectionOption,
+    DtypeOption,
+    FeaturesOption,
+    FormatOption,
+    HeadDimOption,
+    HeadsOption,
+    HiddenOption,
+    KvHeadsOption,
+    LayoutOption,
+    QuietOption,
+    SeqOption,
+    TokensOption,
+    WindowOption,
+    file,
+)
+from fa_bench.cli.output import Format, Output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fa_bench.cases import Case
+    from fa_bench.model.gpu import Gpu
+    from fa_bench.prediction.result import Predicted
+    from fa_bench.sweep.plan import SweepRequest
+
+_DEFAULT_IMPLS: Final = ("pytorch-eager", "flash-attn-2", "flash-attn-3", "flash2")
+
+
+def predict(
+    ctx: typer.Context,
+    seq: SeqOption = None,
+    head_dim: HeadDimOption = None,
+    batch: BatchOption = None,
+    heads: HeadsOption = None,
+    kv_heads: KvHeadsOption = None,
+    tokens: TokensOption = None,
+    hidden: HiddenOption = None,
+    causal: CausalOption = None,
+    window: WindowOption = None,
+    features: FeaturesOption = None,
+    impl: Annotated[
+        str | None,
+        typer.Option(
+            "--impl",
+            help="Implementations, or all that have a time model.",
+            metavar="LIST",
+            rich_help_panel="Kernel",
+            show_default=",".join(_DEFAULT_IMPLS),
+        ),
+    ] = None,
+    dtype: DtypeOption = None,
+    layout: LayoutOption = None,
+    direction: DirectionOption = None,
+    config: ConfigOption = None,
+    gpu: Annotated[
+        str,
+        typer.Option(
+            "--gpu",
+            help="GPUs (see fa-bench gpus), or all of the registry.",
+            metavar="LIST",
+            rich_help_panel="Run",
+        ),
+    ] = "a100-sxm-80",
+    clock: Annotated[
+        float | None,
+        typer.Option(
+            "--clock",
+            min=1,
+            help="A locked SM clock in MHz.",
+            metavar="MHZ",
+            rich_help_panel="Run",
+            show_default="what each generation sustains",
+        ),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print how the time comes about, for the first row that has one.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", parser=file, help="Write all columns as CSV.", metavar="FILE", rich_help_panel="Output"),
+    ] = None,
+    fmt: FormatOption = Format.TABLE,
+    quiet: QuietOption = False,
+) -> int:
+    """Predict how long attention takes, on GPUs that need not be here.
+
+    Each time comes with an interval that held nine in ten published times which the model had not seen, and with the
+    unit of the GPU that limits it. A case without a model is a row with the reason. Batch and heads are those of the
+    papers, 16k tokens and a hidden size of 2048, unless given.
+    """
+    from fa_bench.cli.axes import merge_axes, sweep_request
+    from fa_bench.prediction import implementations
+    from fa_bench.report.export import csv_text
+    from fa_bench.report.prediction import COLUMNS, flat_rows, table
+
+    output = Output(fmt, quiet)
+    request = _with_papers_sizes(sweep_request(merge_axes(ctx.params, config), "auto", None))
+    impls = _impls(request.impls, implementations())
+    gpus = _gpus(gpu)
+    if explain:
+        return _explain(output, request, impls, gpus, clock)
+    rows = []
+    output.start_progress()
+    try:
+        for row in _predicted(request, impls, gpus, clock):
+            rows.append(row)
+            output.progress(f"{len(rows)} predicted; {row.gpu}, {row.case.impl}")
+    finally:
+        output.stop_progress()
+    flat = flat_rows(rows)
+    output.emit([table(rows)], flat, header=COLUMNS)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(csv_text(flat, COLUMNS), encoding="utf-8")
+        output.say(f"Wrote {out}.")
+    return 0
+
+
+def _with_papers_sizes(request: SweepRequest) -> SweepRequest:
+    from dataclasses import replace
+
+    from fa_bench.cli.planning import GPU_HIDDEN, GPU_TOKENS
+
+    if request.batch is None and request.tokens is None:
+        request = replace(request, tokens=max(GPU_TOKENS, *request.seqs))
+    if request.heads is None and request.hidden is None:
+        request = replace(request, hidden=GPU_HIDDEN)
+    return request
+
+
+def _impls(asked: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    from fa_bench.errors import UsageError, nearest
+
+    names: dict[str, None] = {}
+    for name in asked or _DEFAULT_IMPLS:
+        for impl in known if name == "all" else _DEFAULT_IMPLS if name == "auto" else (name,):
+            if impl not in known:
+                raise UsageError(f"There is no time model for {impl!r}.", hint=nearest(impl, known))
+            names[impl] = None
+    return tuple(names)
+
+
+def _gpus(text: str) -> tuple[Gpu, ...]:
+    from fa_bench.model import gpus
+    from fa_bench.units import parse_list
+
+    names = parse_list(text)
+    chosen = [one for name in names for one in (gpus.all_gpus() if name == "all" else (gpus.get(name),))]
+    return tuple({one.slug: one for one in chosen}.values())
+
+
+def _predicted(
+    request: SweepRequest, impls: Sequence[str], gpus: Sequence[Gpu], clock: float | None
+) -> Iterator[Predicted]:
+    """Every case on every GPU, GPU by GPU."""
+    from fa_bench.errors import Unsupported
+    from fa_bench.prediction import predict_time
+    from fa_bench.prediction.result import Predicted
+
+    cases = list(_cases(request, impls))
+    for gpu in gpus:
+        for case in cases:
+            try:
+                yield Predicted(gpu.slug, case, predict_time(case, gpu, clock_mhz=clock))
+            except Unsupported as error:
+                yield Predicted(gpu.slug, case, None, error.message)
+
+
+def _cases(request: SweepRequest, impls: Sequence[str]) -> Iterator[Case]:
+    from fa_bench.cases import Case
+
+    for shape in request.shapes():
+        for dtype, layout in itertools.product(dict.fromkeys(request.dtypes), dict.fromkeys(request.layouts)):
+            for direction, features in itertools.product(
+                dict.fromkeys(request.directions), dict.fromkeys(request.features)
+            ):
+                for impl in impls:
+                    yield Case(impl, shape, dtype, layout=layout, direction=direction, features=features)
+
+
+def _explain(
+    output: Output, request: SweepRequest, impls: Sequence[str], gpus: Sequence[Gpu], clock: float | None
+) -> int:
+    from fa_bench.model import gpus as registry
+    from fa_bench.prediction.explain import explain
+    from fa_bench.report.names import case_name
+
+    row = None
+    for row in _predicted(request, impls, gpus, clock):
+        if row.time is not None:
+            name = case_name(row.case)
+            text = explain(row.case, registry.get(row.gpu), row.time)
+            if output.fmt is Format.TABLE:
+                output.write(f"{name.impl} on {row.gpu}, {name.shape()}\n{text}\n")
+            else:
+                output.emit([], [{"gpu": row.gpu, "name": f"{name.impl}, {name.shape()}", "explanation": text}])
+            return 0
+    output.warn(row.reason if row is not None else "There is nothing to explain.")
+    return 1

@@ -1,0 +1,163 @@
+"""The constants of the time model: fitted by ``scripts/fit_prediction.py``, kept in ``data/prediction_constants.toml``.
+
+Three for each generation of GPUs, two for each implementation, and how far predictions were off. Nothing else of the
+model is fitted; what is chosen once for all stands with its reason in `fa_bench.prediction.timing`.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Final
+
+from fa_bench.errors import Unsupported
+from fa_bench.model.gpu import Gpu
+
+FILE: Final = "prediction_constants.toml"
+
+#: Compute capability -> generation. Turing and Volta have no published time here.
+GENERATIONS: Final[Mapping[tuple[int, int], str]] = {
+    (7, 0): "volta",
+    (7, 5): "turing",
+    (8, 0): "ampere",
+    (8, 6): "ampere-ga10x",
+    (8, 9): "ada",
+    (9, 0): "hopper",
+    (10, 0): "blackwell",
+    (12, 0): "blackwell-gb20x",
+    (12, 1): "blackwell-gb20x",
+}
+#: Whose constants stand in for those of a generation that nothing was fitted on, nearest first.
+NEAREST: Final[Mapping[str, tuple[str, ...]]] = {
+    "volta": ("turing", "ampere"),
+    "turing": ("volta", "ampere-ga10x", "ampere"),
+    "ampere": ("ampere-ga10x", "hopper"),
+    "ampere-ga10x": ("ada", "ampere"),
+    "ada": ("ampere-ga10x", "blackwell-gb20x", "ampere"),
+    "hopper": ("ampere", "blackwell"),
+    "blackwell": ("hopper", "ampere"),
+    "blackwell-gb20x": ("ada", "ampere-ga10x", "ampere"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What is fitted for a generation of GPUs.
+
+    Parameters
+    ----------
+    clock_share : float
+        Sustained SM clock over the registry's boost clock.
+    dram_share : float
+        Achieved over peak DRAM bandwidth.
+    launch_us : float
+        From one kernel's end to the next one's start, and what the first is late.
+    """
+
+    clock_share: float
+    dram_share: float
+    launch_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Implementation:
+    """What is fitted for an implementation.
+
+    Parameters
+    ----------
+    tile_factor : float
+        Time of a tile over the model's. For ``pytorch-eager``: time of a product on the tensor cores over that at
+        their peak.
+    overhead : float
+        Cycles that a CTA takes beside its tiles. For ``pytorch-eager``: time of a pass that broadcasts over another's.
+    """
+
+    tile_factor: float
+    overhead: float
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Ratios of published over predicted times, of points whose shape was left out of the fit.
+
+    Parameters
+    ----------
+    low, high : float
+        Nine in ten published times lie between these multiples of the prediction.
+    points : int
+    """
+
+    low: float
+    high: float
+    points: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """All of them.
+
+    Parameters
+    ----------
+    generations : mapping of str to Generation
+    implementations : mapping of str to Implementation
+    errors : mapping of str to Errors
+        By implementation; ``all`` for one without points.
+    other_gpu : Errors
+        Of points of a GPU that was left out, all implementations.
+    fitted_gpus : tuple of str
+    """
+
+    generations: Mapping[str, Generation]
+    implementations: Mapping[str, Implementation]
+    errors: Mapping[str, Errors]
+    other_gpu: Errors
+    fitted_gpus: tuple[str, ...]
+
+    def generation(self, gpu: Gpu) -> tuple[Generation, str]:
+        """The constants for a GPU, and the generation that they are of.
+
+        Raises
+        ------
+        Unsupported
+            If neither its generation nor a near one was fitted.
+        """
+        name = generation_name(gpu)
+        for candidate in (name, *NEAREST[name]):
+            if candidate in self.generations:
+                return self.generations[candidate], candidate
+        raise Unsupported(f"No published time is of a GPU like {gpu.slug}.")
+
+
+def generation_name(gpu: Gpu) -> str:
+    """The generation of a GPU.
+
+    Raises
+    ------
+    Unsupported
+        If it is none of those known.
+    """
+    try:
+        return GENERATIONS[gpu.compute_capability]
+    except KeyError:
+        raise Unsupported(f"There is no time model for {gpu.slug}: its generation is not known.") from None
+
+
+@functools.cache
+def shipped() -> Constants:
+    """The constants that come with fa-bench."""
+    return parse((resources.files("fa_bench") / "data" / FILE).read_text(encoding="utf-8"))
+
+
+def parse(text: str) -> Constants:
+    """Constants from the text of their file."""
+    data: dict[str, Any] = tomllib.loads(text)
+    return Constants(
+        {name: Generation(**fields) for name, fields in data["generation"].items()},
+        {name: Implementation(**fields) for name, fields in data["implementation"].items()},
+        {name: Errors(**fields) for name, fields in data["errors"].items()},
+        Errors(**data["other_gpu"]),
+        tuple(data["fitted_gpus"]),
+    )

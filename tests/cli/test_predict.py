@@ -1,0 +1,120 @@
+"""``fa-bench predict``: tables, columns, rows without a time, and what it refuses; the model in tests/prediction."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fa_bench.model import gpus
+from fa_bench.report.prediction import COLUMNS
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_a_row_per_gpu_implementation_and_shape(cli: Callable) -> None:
+    ran = cli("predict", "--gpu", "h100-sxm,a100", "--impl", "flash-attn-2,flash2", "--seq", "1k,2k", "--format", "csv")
+    assert ran.code == 0
+    found = rows(ran.out)
+    assert [(row["gpu"], row["seq_q"], row["impl"]) for row in found] == [
+        (gpu, seq, impl)
+        for gpu in ("h100-sxm", "a100-sxm-80")
+        for seq in ("1024", "2048")
+        for impl in ("flash-attn-2", "flash2")
+    ]
+    # 16k tokens and a hidden size of 2048.
+    assert {(row["seq_q"], row["batch"], row["heads_q"]) for row in found} == {
+        ("1024", "16", "32"),
+        ("2048", "8", "32"),
+    }
+    for row in found:
+        assert float(row["low_ms"]) < float(row["time_ms"]) < float(row["high_ms"])
+        assert row["status"] == "ok"
+        assert row["limiter"] in ("tensor", "exp", "fma", "shared", "l2", "dram", "launch")
+
+
+def test_the_table_fits_80_columns(cli: Callable) -> None:
+    ran = cli(
+        "predict", "--gpu", "h200-sxm,a100-sxm-80", "--seq", "512..16k", "--head-dim", "64,128", "--causal", "both"
+    )
+    assert ran.code == 0
+    assert max(map(len, ran.out.splitlines())) <= 80
+    assert "90 % interval" in ran.out
+    assert "flash-attn-3 runs on compute capability 9.0 alone, not on a100-sxm-80." in " ".join(ran.out.split())
+
+
+def test_what_has_no_time_is_a_row_with_its_reason(cli: Callable) -> None:
+    ran = cli("predict", "--gpu", "a100", "--impl", "flash-attn-3", "--seq", "1k", "--format", "csv")
+    assert ran.code == 0
+    (row,) = rows(ran.out)
+    assert (row["status"], row["time_ms"]) == ("unsupported", "")
+    assert row["status_reason"] == "flash-attn-3 runs on compute capability 9.0 alone, not on a100-sxm-80."
+
+
+def test_every_gpu_of_the_registry(cli: Callable) -> None:
+    ran = cli("predict", "--gpu", "all", "--impl", "pytorch-eager", "--seq", "512", "--format", "csv")
+    assert [row["gpu"] for row in rows(ran.out)] == [gpu.slug for gpu in gpus.all_gpus()]
+    assert {row["status"] for row in rows(ran.out)} == {"ok"}
+
+
+def test_all_columns_are_written_to_a_file(cli: Callable, tmp_path: Path) -> None:
+    ran = cli("predict", "--seq", "512", "--impl", "all", "--out", "deep/predictions.csv")
+    assert ran.code == 0
+    assert "Wrote deep/predictions.csv." in ran.err
+    found = rows((tmp_path / "deep" / "predictions.csv").read_text(encoding="utf-8"))
+    assert tuple(found[0]) == COLUMNS
+    assert {row["status"] for row in found} == {"ok", "unsupported"}
+    assert all(bool(row["status_reason"]) == (row["status"] != "ok") for row in found)
+
+
+def test_json_has_the_same_rows(cli: Callable) -> None:
+    ran = cli("predict", "--seq", "512", "--impl", "flash-attn-2", "--format", "json")
+    (row,) = json.loads(ran.out)
+    assert tuple(row) == COLUMNS
+    assert row["head_dim"] == 64
+
+
+def test_a_clock_is_taken(cli: Callable) -> None:
+    ran = cli("predict", "--seq", "8k", "--impl", "flash-attn-2", "--clock", "700", "--format", "csv")
+    (row,) = rows(ran.out)
+    assert float(row["clock_mhz"]) == 700
+
+
+def test_an_explanation_is_of_the_first_row_that_has_a_time(cli: Callable) -> None:
+    ran = cli(
+        "predict", "--gpu", "a100,h100-sxm", "--impl", "flash-attn-3", "--seq", "8k", "--head-dim", "128", "--explain"
+    )
+    assert ran.code == 0
+    assert ran.out.startswith("flash-attn-3 on h100-sxm, 8k fp16 D=128 full bhsd B=2 H=16\n")
+    # 128 x 176 x 128 by wgmma: 4·128·176·128 FLOPs.
+    assert "11,534,336 FLOPs by wgmma" in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 80
+
+
+def test_nothing_to_explain(cli: Callable) -> None:
+    ran = cli("predict", "--gpu", "a100", "--impl", "flash-attn-3", "--seq", "1k", "--explain")
+    assert (ran.code, ran.out) == (1, "")
+    assert "compute capability 9.0 alone" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (("--gpu", "h1000"), "There is no GPU 'h1000' in the registry."),
+        (("--impl", "flash-attn-22"), "There is no time model for 'flash-attn-22'."),
+        (("--seq", "0"), "--seq: '0' is too small; the least is 1."),
+        (("--clock", "0"), "--clock"),
+        (("--batch", "2", "--tokens", "4k"), "--batch and --tokens can't both be given"),
+    ],
+)
+def test_bad_words_are_refused(args: tuple[str, ...], sentence: str, cli: Callable) -> None:
+    ran = cli("predict", *args)
+    assert ran.code == 2
+    assert sentence in ran.err
+    assert ran.out == ""

@@ -1,0 +1,145 @@
+"""Tiles of the kernels: lengths against every pair, work and bytes worked out by hand, and against library_flash."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from fa_bench.algorithms.library_flash import library_model
+from fa_bench.cases import AttentionShape, Case
+from fa_bench.errors import Unsupported
+from fa_bench.model import gpus
+from fa_bench.prediction.eager import pytorch_eager
+from fa_bench.prediction.kernels import (
+    TiledKernel,
+    backward_lengths,
+    forward_lengths,
+    mma_backward,
+    mma_forward,
+    wgmma_forward,
+)
+from fa_bench.prediction.libraries import flash_attn_2, flash_attn_3
+
+SHAPES = [
+    AttentionShape(1, 1, 1, seq_q, seq_kv, 64, causal, left, None if causal else right)
+    for seq_q, seq_kv in ((1, 1), (100, 100), (97, 200), (200, 150))
+    for causal, left, right in ((False, None, None), (True, None, None), (True, 40, None), (False, 30, 20))
+]
+
+
+def visited(shape: AttentionShape, block_m: int, block_n: int) -> set[tuple[int, int]]:
+    """Tiles between the first and the last that have a visible pair, for each block of queries."""
+    tiles = set()
+    for query in range(shape.seq_q):
+        first, end = shape.visible_range(query)
+        tiles |= {(query // block_m, key // block_n) for key in range(first, end)}
+    return tiles
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("block_m", "block_n"), [(16, 32), (32, 16)])
+def test_forward_lengths_are_the_tiles_with_a_visible_pair(shape: AttentionShape, block_m: int, block_n: int) -> None:
+    tiles = visited(shape, block_m, block_n)
+    blocks = range(-(-shape.seq_q // block_m))
+    assert forward_lengths(shape, block_m, block_n) == tuple(sum(m == block for m, _ in tiles) for block in blocks)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("block_m", "block_n"), [(16, 32), (32, 16)])
+def test_backward_lengths_are_the_tiles_with_a_visible_pair(shape: AttentionShape, block_m: int, block_n: int) -> None:
+    tiles = visited(shape, block_m, block_n)
+    blocks = range(-(-shape.seq_kv // block_n))
+    assert backward_lengths(shape, block_m, block_n) == tuple(sum(n == block for _, n in tiles) for block in blocks)
+
+
+def test_a_forward_tile_of_mma() -> None:
+    """128 x 64 x 128, four warps: 4·128·64·128 FLOPs, 8192 exponentials.
+
+    Shared memory in elements: Q once, 128·128; K and V by each warp, 4·64·128 each; K and V written, 2·64·128.
+    """
+    case = Case("flash-attn-2", AttentionShape(1, 2, 2, 256, 256, 128))
+    kernel = mma_forward(case, 128, 64, 128, 4, 2)
+    assert kernel.tensor_flops == 4194304
+    assert kernel.exps == 8192
+    assert kernel.smem_bytes == 2 * (16384 + 2 * 32768 + 16384)
+    assert kernel.l2_bytes == 2 * 16384
+    # Two heads, two Q tiles each, four K tiles a Q tile.
+    assert (kernel.grid.ctas, kernel.grid.tiles) == (4, 16)
+    # Q, K, V and O of two heads: 4 · 2·256·128 elements of two bytes.
+    assert kernel.dram_bytes == 4 * 2 * 256 * 128 * 2
+
+
+def test_a_backward_tile_of_mma() -> None:
+    """64 x 128 x 64, eight warps, S in 2 x 4, dK and dV in 4 x 2, dQ in 4 x 2.
+
+    In elements: S and dP each 8 (32·64 + 32·64); dV and dK each 8 (32·64 + 32·64); dQ 8 (16·128 + 32·128);
+    P and dS written, 2·64·128; Q and dO written, 2·64·64; and dQ, 64·64 floats.
+    """
+    case = Case("flash-attn-2", AttentionShape(1, 1, 1, 256, 256, 64), direction="bwd")
+    kernel = mma_backward(case, 64, 128, 64, (2, 4, 4))
+    read = 2 * 8 * 4096 + 2 * 8 * 4096 + 8 * 6144
+    assert kernel.smem_bytes == 2 * (read + 16384 + 8192) + 4 * 4096
+    assert kernel.tensor_flops == 10 * 64 * 128 * 64
+    assert kernel.l2_bytes == 2 * 8192 + 2 * 4 * 4096
+
+
+def test_a_warpgroup_reads_k_and_v_for_its_64_rows() -> None:
+    """128 x 128 x 64, two warpgroups: Q once, K and V by each, and K and V written."""
+    case = Case("flash-attn-3", AttentionShape(1, 1, 1, 256, 256, 64))
+    kernel = wgmma_forward(case, 128, 128, 64)
+    assert kernel.operand_bytes == 2 * (128 * 64 + 2 * 2 * 128 * 64)
+    assert kernel.smem_bytes - kernel.operand_bytes == 2 * 2 * 128 * 64
+
+
+@pytest.mark.parametrize(
+    ("gpu", "head_dim", "causal"),
+    [*itertools.product(["a100-sxm-80", "h100-sxm", "rtx-4090"], [40, 64, 128, 256], [0, 1])],
+)
+def test_flash_attention_2_does_the_work_that_library_flash_says(gpu: str, head_dim: int, causal: int) -> None:
+    case = Case("flash-attn-2", AttentionShape(4, 16, 16, 1000, 1000, head_dim, bool(causal)))
+    model = library_model(case, gpus.get(gpu))
+    (kernel,) = flash_attn_2(case, gpus.get(gpu))
+    assert model is not None and isinstance(kernel, TiledKernel)
+    assert kernel.tensor_flops * kernel.grid.tiles == model.work.flops_executed
+    assert kernel.grid.ctas == model.program.launches[0].grid[0]
+
+
+def test_flash_attention_3_does_the_work_that_library_flash_says() -> None:
+    case = Case("flash-attn-3", AttentionShape(2, 16, 16, 4096, 4096, 128))
+    model = library_model(case, gpus.get("h100-sxm"))
+    (kernel,) = flash_attn_3(case, gpus.get("h100-sxm"))
+    assert model is not None and isinstance(kernel, TiledKernel)
+    assert kernel.tensor_flops * kernel.grid.tiles == model.work.flops_executed
+
+
+def test_160_columns_have_a_kernel_of_their_own() -> None:
+    (kernel,) = flash_attn_2(Case("flash-attn-2", AttentionShape(1, 32, 8, 1024, 1024, 160)), gpus.get("a30"))
+    assert isinstance(kernel, TiledKernel)
+    assert kernel.tensor_flops == 4 * 128 * 32 * 160
+
+
+def test_passes_of_pytorch() -> None:
+    """B·H = 2, N = 64, D = 16 in fp16: S has 2·64·64·2 = 16384 bytes, a tensor like Q 2·64·16·2 = 4096.
+
+    fwd: S written, softmax 2, P read and 8 copies; the mask 2 more. bwd: P, dP, 3 for softmax, dS twice, 12 copies.
+    Each product moves two tensors like Q.
+    """
+    gpu = gpus.get("a100-sxm-80")
+    case = Case("pytorch-eager", AttentionShape(1, 2, 2, 64, 64, 16))
+
+    def nbytes(case: Case) -> float:
+        return sum(kernel.dram_bytes for kernel in pytorch_eager(case, gpu))
+
+    assert nbytes(case) == 4 * 16384 + (2 * 2 + 8) * 4096
+    causal = Case("pytorch-eager", AttentionShape(1, 2, 2, 64, 64, 16, causal=True))
+    assert nbytes(causal) - nbytes(case) == 2 * 16384
+    backward = Case("pytorch-eager", case.shape, direction="bwd")
+    assert nbytes(backward) == 7 * 16384 + (4 * 2 + 12) * 4096
+
+
+def test_scores_that_do_not_fit_are_refused() -> None:
+    """One head at 2^20: S alone has 2 TiB."""
+    case = Case("pytorch-eager", AttentionShape(1, 1, 1, 2**20, 2**20, 64))
+    with pytest.raises(Unsupported, match="would need 4 TiB"):
+        pytorch_eager(case, gpus.get("h100-sxm"))

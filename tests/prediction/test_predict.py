@@ -1,0 +1,147 @@
+"""Predictions as a whole: what has none, what they say of themselves, and how they answer to a change of the case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fa_bench.cases import AttentionShape, Case, Features
+from fa_bench.errors import Unsupported
+from fa_bench.model import gpus
+from fa_bench.prediction import implementations, predict_time
+from fa_bench.prediction.constants import Constants, Errors, Generation, Implementation, shipped
+from fa_bench.prediction.explain import explain
+
+H100 = gpus.get("h100-sxm")
+SHAPE = AttentionShape(4, 16, 16, 4096, 4096, 128)
+
+
+@pytest.mark.parametrize(
+    ("case", "gpu", "reason"),
+    [
+        (Case("flashinfer", SHAPE), "h100-sxm", "There is no time model for flashinfer."),
+        (Case("flash-attn-3", SHAPE), "a100-sxm-80", "flash-attn-3 runs on compute capability 9.0 alone"),
+        (Case("flash-attn-4", SHAPE), "h100-sxm", "compute capability 10.0 alone, not for h100-sxm"),
+        (Case("flash-attn-2", SHAPE, dtype="fp32"), "h100-sxm", "flash-attn-2 has no kernels for fp32."),
+        (Case("flash-attn-2", SHAPE), "t4", "needs compute capability 8.0 for fp16, and t4 has less"),
+        (Case("flash-attn-2", SHAPE, features=Features(softcap=30)), "h100-sxm", "knows nothing of softcap 30"),
+        (Case("flash-attn-2", replace(SHAPE, head_dim_v=64)), "h100-sxm", "head_dim of V that differs"),
+        (Case("flash-attn-2", AttentionShape.packed([(5, 7)], 1, 1, 64)), "h100-sxm", "packed batches"),
+        (Case("flash2", SHAPE, dtype="fp32"), "h100-sxm", "Nothing was counted of flash2"),
+        (Case("flash1", SHAPE, direction="bwd"), "h100-sxm", "flash1 has no kernels for bwd"),
+    ],
+)
+def test_what_has_no_time(case: Case, gpu: str, reason: str) -> None:
+    with pytest.raises(Unsupported, match=reason):
+        predict_time(case, gpus.get(gpu))
+
+
+@pytest.mark.parametrize("gpu", gpus.all_gpus(), ids=lambda gpu: gpu.slug)
+def test_every_gpu_has_a_time_for_pytorch(gpu: gpus.Gpu) -> None:
+    made = predict_time(Case("pytorch-eager", AttentionShape(1, 8, 8, 1024, 1024, 64)), gpu)
+    assert 0 < made.low_ms < made.ms < made.high_ms
+    assert made.terms_ms[made.limiter] == max(made.terms_ms.values())
+
+
+@pytest.mark.parametrize("impl", implementations())
+def test_every_implementation_has_a_time_somewhere(impl: str) -> None:
+    gpu = gpus.get("b200-sxm" if impl == "flash-attn-4" else "h100-sxm")
+    made = predict_time(Case(impl, SHAPE), gpu)
+    # No faster than the tensor cores at the highest clock, and no slower than a hundredth of their peak.
+    peak = gpu.fp16_tensor_tflops or 0.0
+    assert peak / 100 < made.tflops < peak * gpu.boost_max_mhz / gpu.boost_mhz
+
+
+@pytest.mark.parametrize("impl", ["flash-attn-2", "flash-attn-3", "torch-cudnn", "pytorch-eager", "flash2"])
+def test_longer_sequences_take_longer_and_masks_save_time(impl: str) -> None:
+    times = [predict_time(Case(impl, replace(SHAPE, seq_q=n, seq_kv=n)), H100).ms for n in (512, 1024, 4096, 8192)]
+    assert times == sorted(times)
+    # Twice the length, four times the pairs; less what short ones lose to launches and the last wave.
+    assert 3.5 < times[3] / times[2] < 4.1
+    if impl != "pytorch-eager":
+        causal = predict_time(Case(impl, replace(SHAPE, causal=True)), H100).ms
+        assert 0.5 < causal / predict_time(Case(impl, SHAPE), H100).ms < 0.75
+
+
+def test_both_passes_are_the_sum_of_each() -> None:
+    forward, backward, both = (
+        predict_time(Case("flash-attn-2", SHAPE, direction=direction), H100).ms
+        for direction in ("fwd", "bwd", "fwd+bwd")
+    )
+    assert both == pytest.approx(forward + backward)
+
+
+def test_a_locked_clock_slows_the_sms_and_not_memory() -> None:
+    fast, slow = (predict_time(Case("flash-attn-3", SHAPE), H100, clock_mhz=mhz) for mhz in (1800, 900))
+    assert slow.terms_ms["tensor"] == pytest.approx(2 * fast.terms_ms["tensor"])
+    assert slow.terms_ms["dram"] == fast.terms_ms["dram"]
+    assert slow.clock_mhz == 900
+
+
+def test_a_small_grid_leaves_sms_idle_and_says_so() -> None:
+    """One head of 2048 queries: 16 CTAs of 128 rows for 132 SMs."""
+    made = predict_time(Case("flash-attn-2", AttentionShape(1, 1, 1, 2048, 2048, 128)), H100)
+    assert made.waves == pytest.approx(16 / 264)
+    assert made.balance < 0.2
+    assert made.tail == pytest.approx(1 - made.balance)
+    assert any("SMs wait" in sentence for sentence in made.advice)
+
+
+def test_the_advice_names_a_batch_that_fills_the_last_wave() -> None:
+    """FlashAttention-3 on 11 heads of 8192: 704 CTAs of 128 rows, 5.3 waves of 132 SMs, so 6; 12 fill 5.8 of 6."""
+    made = predict_time(Case("flash-attn-3", AttentionShape(1, 11, 11, 8192, 8192, 128)), H100)
+    assert made.balance == pytest.approx(704 / 132 / 6, abs=0.01)
+    assert any("a batch of" in sentence for sentence in made.advice)
+
+
+def test_constants_of_others_are_named_and_widen_the_interval() -> None:
+    case = Case("flash-attn-2", SHAPE)
+    own = predict_time(case, gpus.get("a100-sxm-80"))
+    other = predict_time(case, gpus.get("l40s"))
+    assert own.notes == ()
+    assert other.notes == ("No published time is of l40s: its constants are those of other GPUs of ada.",)
+    assert other.high_ms / other.ms > own.high_ms / own.ms
+    turing = predict_time(Case("pytorch-eager", AttentionShape(1, 1, 1, 512, 512, 64)), gpus.get("t4"))
+    assert turing.notes[0].startswith("No published time is of turing, the generation of t4")
+    assert predict_time(Case("flash2", SHAPE), H100).notes == ("The constants of flash2 are flash-attn-2's.",)
+
+
+def test_constants_can_be_handed_over() -> None:
+    """Twice the tile factor and no overhead: twice the SM time, here nearly all of it."""
+    errors = Errors(0.5, 2.0, 1)
+    one, two = (
+        Constants(
+            {"hopper": Generation(1.0, 1.0, 0.0)},
+            {"flash-attn-2": Implementation(factor, 0.0)},
+            {"all": errors},
+            errors,
+            ("h100-sxm",),
+        )
+        for factor in (1.0, 2.0)
+    )
+    case = Case("flash-attn-2", SHAPE)
+    assert predict_time(case, H100, constants=two).ms == pytest.approx(
+        2 * predict_time(case, H100, constants=one).ms, rel=1e-3
+    )
+    made = predict_time(case, H100, constants=one)
+    assert (made.low_ms, made.high_ms) == (made.ms * 0.5, made.ms * 2.0)
+    with pytest.raises(Unsupported, match="No published time was fitted for flash-attn-3"):
+        predict_time(Case("flash-attn-3", SHAPE), H100, constants=one)
+
+
+def test_an_explanation_adds_up() -> None:
+    case = Case("flash-attn-2", SHAPE, direction="fwd+bwd")
+    made = predict_time(case, H100)
+    text = explain(case, H100, made)
+    assert sum(time.ms for time in made.kernels) == pytest.approx(made.ms)
+    assert "4,194,304 FLOPs by mma" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "dot of O and dO" in text
+
+
+def test_at_most_three_constants_for_a_generation_and_two_for_an_implementation() -> None:
+    known = shipped()
+    assert known.generations and known.implementations
+    assert all(len(generation.__dataclass_fields__) <= 3 for generation in known.generations.values())
+    assert all(len(one.__dataclass_fields__) <= 2 for one in known.implementations.values())
