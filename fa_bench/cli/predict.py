@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -22,7 +22,6 @@ from fa_bench.cli.options import (
     KvHeadsOption,
     LayoutOption,
     QuietOption,
-    SeqOption,
     TokensOption,
     WindowOption,
     file,
@@ -30,7 +29,7 @@ from fa_bench.cli.options import (
 from fa_bench.cli.output import Format, Output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from fa_bench.cases import Case
     from fa_bench.model.gpu import Gpu
@@ -42,7 +41,16 @@ _DEFAULT_IMPLS: Final = ("pytorch-eager", "flash-attn-2", "flash-attn-3", "flash
 
 def predict(
     ctx: typer.Context,
-    seq: SeqOption = None,
+    seq: Annotated[
+        str | None,
+        typer.Option(
+            "--seq",
+            help="Sequence lengths: 512..16k doubles, 512..4096:512 steps, lists mix; 4kx8k for 4k queries on 8k keys.",
+            metavar="AXIS",
+            rich_help_panel="Shape",
+            show_default="512..16k",
+        ),
+    ] = None,
     head_dim: HeadDimOption = None,
     batch: BatchOption = None,
     heads: HeadsOption = None,
@@ -102,21 +110,20 @@ def predict(
     unit of the GPU that limits it. A case without a model is a row with the reason. Batch and heads are those of the
     papers, 16k tokens and a hidden size of 2048, unless given.
     """
-    from fa_bench.cli.axes import merge_axes, sweep_request
     from fa_bench.prediction import implementations
     from fa_bench.report.export import csv_text
     from fa_bench.report.prediction import COLUMNS, flat_rows, table
 
     output = Output(fmt, quiet)
-    request = _with_papers_sizes(sweep_request(merge_axes(ctx.params, config), "auto", None))
-    impls = _impls(request.impls, implementations())
+    requests = list(_requests(ctx.params, config))
+    impls = _impls(requests[0].impls, implementations())
     gpus = _gpus(gpu)
     if explain:
-        return _explain(output, request, impls, gpus, clock)
+        return _explain(output, requests, impls, gpus, clock)
     rows = []
     output.start_progress()
     try:
-        for row in _predicted(request, impls, gpus, clock):
+        for row in _predicted(requests, impls, gpus, clock):
             rows.append(row)
             output.progress(f"{len(rows)} predicted; {row.gpu}, {row.case.impl}")
     finally:
@@ -128,6 +135,21 @@ def predict(
         out.write_text(csv_text(flat, COLUMNS), encoding="utf-8")
         output.say(f"Wrote {out}.")
     return 0
+
+
+def _requests(options: Mapping[str, Any], config: str | None) -> Iterator[SweepRequest]:
+    """The axes as one request, or one for each pair of lengths where queries and keys differ."""
+    from dataclasses import replace
+
+    from fa_bench.cli.axes import merge_axes, parse_pairs, sweep_request
+
+    seq = options.get("seq")
+    if seq is None or "x" not in seq:
+        yield _with_papers_sizes(sweep_request(merge_axes(options, config), "auto", None))
+        return
+    for queries, keys in parse_pairs(seq):
+        axes = merge_axes({**options, "seq": str(queries)}, config)
+        yield replace(_with_papers_sizes(sweep_request(axes, "auto", None)), seqs_kv=(keys,))
 
 
 def _with_papers_sizes(request: SweepRequest) -> SweepRequest:
@@ -143,13 +165,26 @@ def _with_papers_sizes(request: SweepRequest) -> SweepRequest:
 
 
 def _impls(asked: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Slugs of what was asked for, by slug or by a name under which it is published; ``all`` and ``auto`` are several.
+
+    Raises
+    ------
+    UsageError
+        If there is no time model of that name.
+    """
     from fa_bench.errors import UsageError, nearest
+    from fa_bench.published.names import impl_slug
 
     names: dict[str, None] = {}
     for name in asked or _DEFAULT_IMPLS:
-        for impl in known if name == "all" else _DEFAULT_IMPLS if name == "auto" else (name,):
+        several = {"all": tuple(known), "auto": _DEFAULT_IMPLS}.get(name)
+        try:
+            found = several or (name if name in known else impl_slug(name),)
+        except UsageError:
+            found = (name,)
+        for impl in found:
             if impl not in known:
-                raise UsageError(f"There is no time model for {impl!r}.", hint=nearest(impl, known))
+                raise UsageError(f"There is no time model for {name!r}.", hint=nearest(name, known))
             names[impl] = None
     return tuple(names)
 
@@ -164,14 +199,14 @@ def _gpus(text: str) -> tuple[Gpu, ...]:
 
 
 def _predicted(
-    request: SweepRequest, impls: Sequence[str], gpus: Sequence[Gpu], clock: float | None
+    requests: Sequence[SweepRequest], impls: Sequence[str], gpus: Sequence[Gpu], clock: float | None
 ) -> Iterator[Predicted]:
     """Every case on every GPU, GPU by GPU."""
     from fa_bench.errors import Unsupported
     from fa_bench.prediction import predict_time
     from fa_bench.prediction.result import Predicted
 
-    cases = list(_cases(request, impls))
+    cases = [case for request in requests for case in _cases(request, impls)]
     for gpu in gpus:
         for case in cases:
             try:
@@ -193,14 +228,14 @@ def _cases(request: SweepRequest, impls: Sequence[str]) -> Iterator[Case]:
 
 
 def _explain(
-    output: Output, request: SweepRequest, impls: Sequence[str], gpus: Sequence[Gpu], clock: float | None
+    output: Output, requests: Sequence[SweepRequest], impls: Sequence[str], gpus: Sequence[Gpu], clock: float | None
 ) -> int:
     from fa_bench.model import gpus as registry
     from fa_bench.prediction.explain import explain
     from fa_bench.report.names import case_name
 
     row = None
-    for row in _predicted(request, impls, gpus, clock):
+    for row in _predicted(requests, impls, gpus, clock):
         if row.time is not None:
             name = case_name(row.case)
             text = explain(row.case, registry.get(row.gpu), row.time)

@@ -16,6 +16,7 @@ from typing import Final
 
 from fa_bench import algorithms
 from fa_bench.algorithms.base import Launch
+from fa_bench.algorithms.tensors import padded_head_dim
 from fa_bench.cases import Case
 from fa_bench.errors import Unsupported
 from fa_bench.model.dram import bytes_per_kernel, dram_traffic
@@ -31,6 +32,9 @@ _WAVEFRONT_BYTES: Final = 128
 def with_tile(case: Case, gpu: Gpu) -> Case:
     """The case in its default tile for a GPU, unless it has a tile.
 
+    Counted were tiles of the head dimensions that kernels are compiled for, so one between them gets the tile of the
+    next.
+
     Raises
     ------
     Unsupported
@@ -40,7 +44,8 @@ def with_tile(case: Case, gpu: Gpu) -> Case:
     if (reason := algorithms.lacking(case, algorithm)) is not None:
         raise Unsupported(reason)
     if case.tile is None:
-        case = replace(case, tile=algorithm.auto_tile(case, gpu))
+        padded = replace(case.shape, head_dim=padded_head_dim(case.shape.head_dim))
+        case = replace(case, tile=algorithm.auto_tile(replace(case, shape=padded), gpu))
     if (reason := algorithm.unsupported(case, gpu)) is not None:
         raise Unsupported(reason)
     return case

@@ -80,6 +80,19 @@ def test_json_has_the_same_rows(cli: Callable) -> None:
     assert row["head_dim"] == 64
 
 
+def test_queries_and_keys_may_differ(cli: Callable) -> None:
+    ran = cli("predict", "--seq", "4kx8k,2k", "--impl", "flash-attn-2", "--format", "csv")
+    assert [(row["seq_q"], row["seq_kv"]) for row in rows(ran.out)] == [("4096", "8192"), ("2048", "2048")]
+    times = [float(row["time_ms"]) for row in rows(ran.out)]
+    # 16k tokens of queries each, on four times as many keys.
+    assert times[0] / times[1] == pytest.approx(4, rel=0.1)
+
+
+def test_an_implementation_may_have_its_published_name(cli: Callable) -> None:
+    ran = cli("predict", "--seq", "1k", "--impl", "FA2,cuDNN,flash2", "--format", "csv")
+    assert [row["impl"] for row in rows(ran.out)] == ["flash-attn-2", "torch-cudnn", "flash2"]
+
+
 def test_a_clock_is_taken(cli: Callable) -> None:
     ran = cli("predict", "--seq", "8k", "--impl", "flash-attn-2", "--clock", "700", "--format", "csv")
     (row,) = rows(ran.out)
