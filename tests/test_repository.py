@@ -126,6 +126,7 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
                 *("fa_bench.comparison.runs", "fa_bench.sweep.manifest", "fa_bench.model.gpu"),
                 *("fa_bench.tuning.result", "fa_bench.tuning.known", "fa_bench.tuning.rank"),
                 *("fa_bench.tuning.rules", "fa_bench.tuning.predict", "fa_bench.tuning.tiles"),
+                "fa_bench.tuning.weighed",
             ),
         ),
         # Of a backend its protocol and what it gives back; never one of them by name.
