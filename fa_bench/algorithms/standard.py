@@ -143,7 +143,11 @@ class Standard:
         tiles = plan.q_blocks * plan.kv_blocks
         return (
             Launch(
-                kernel=spec(f"scores{suffix}", SCORES, {**products, "DIM": plan.dim, "CAUSAL": int(shape.causal)}),
+                kernel=spec(
+                    f"scores{suffix}",
+                    SCORES,
+                    {"ENTRY": SCORES, "SCORES": 1, **products, "DIM": plan.dim, "CAUSAL": int(shape.causal)},
+                ),
                 grid=(shape.slices * tiles, 1, 1),
                 block=(tile.num_warps * WARP_SIZE, 1, 1),
                 smem_bytes=plan.square_smem_bytes,
@@ -157,11 +161,20 @@ class Standard:
             ),
             softmax.launch(plan),
             Launch(
-                kernel=spec(f"pv{suffix}", PV, {**products, "DIM": plan.dim_v, "STAGES": tile.stages}),
+                kernel=spec(
+                    f"pv{suffix}",
+                    PV,
+                    {"ENTRY": PV, "SCALED": 0, **products, "DIM": plan.dim_v, "STAGES": tile.stages},
+                ),
                 grid=(shape.slices * plan.q_blocks, 1, 1),
                 block=(tile.num_warps * WARP_SIZE, 1, 1),
                 smem_bytes=plan.rows_smem_bytes,
-                args=(softmax.weights(case), "V", "O", *stride_arguments(v, o), *sizes(shape.dim_v)),
+                args=(
+                    *(softmax.weights(case), "V", "O"),
+                    *stride_arguments(v, o),
+                    *sizes(shape.dim_v),
+                    Scalar("f32", 1.0),
+                ),
                 ctas_per_slice=plan.q_blocks,
             ),
         )

@@ -5,7 +5,8 @@ dS = P ∘ (dP - rowsum(P ∘ dP)); dQ = scale · dS·K; dK = scale · dSᵀ·Q.
 seven passes over matrices of seq_q x seq_kv. A causal mask leaves out none of it: behind the diagonal P and dS are 0,
 and read and written as such.
 
-dV and dK are one kernel, compiled under two names: both are a square matrix, transposed, times a matrix of queries.
+dV and dK are one kernel, compiled under two names: both are a square matrix, transposed, times a matrix of queries. dP
+is the forward pass' kernel of scores, with neither scale nor mask, and dQ that of P·V, with a scale.
 """
 
 from __future__ import annotations
@@ -115,11 +116,15 @@ def launches(plan: Plan) -> tuple[Launch, ...]:
     return (
         of_keys(DV, softmax.weights(case), "dO", "dV", 1.0),
         Launch(
-            kernel=spec(f"standard_bwd_dp{suffix}", DP, {**product, "NUM_WARPS": tile.num_warps}),
+            kernel=spec(
+                f"scores{suffix}",
+                DP,
+                {"ENTRY": DP, "SCORES": 0, **product, "NUM_WARPS": tile.num_warps, "CAUSAL": 0},
+            ),
             grid=(shape.slices * tiles, 1, 1),
             block=(tile.num_warps * WARP_SIZE, 1, 1),
             smem_bytes=plan.square_smem_bytes,
-            args=("dO", "V", "dP", *strides("dO", "V"), *sizes),
+            args=("dO", "V", "dP", *strides("dO", "V"), *sizes, Scalar("f32", 1.0)),
             ctas_per_slice=tiles,
         ),
         Launch(
@@ -137,7 +142,7 @@ def launches(plan: Plan) -> tuple[Launch, ...]:
             ctas_per_slice=plan.row_blocks,
         ),
         Launch(
-            kernel=spec(f"standard_bwd_dq{suffix}", DQ, {**staged, "NUM_WARPS": tile.num_warps}),
+            kernel=spec(f"pv{suffix}", DQ, {"ENTRY": DQ, "SCALED": 1, **staged, "NUM_WARPS": tile.num_warps}),
             grid=(shape.slices * plan.q_blocks, 1, 1),
             block=(tile.num_warps * WARP_SIZE, 1, 1),
             smem_bytes=plan.rows_smem_bytes,
