@@ -53,6 +53,7 @@ _RAGGED: Final = {**DEFAULT_AXES, "seq": "65x130,130x65", "heads": "4"}
 #: Scores of standard normal inputs reach about 4: only a small softcap shows in 16 bits.
 _WHOLE: Final = "softcap=2+bias+alibi+sinks+dropout=0.1"
 _BSHD: Final = {**_RAGGED, "seq": "65x130", "head_dim": "40", "dtype": "fp16", "layout": "bshd"}
+_FP32: Final = {**_RAGGED, "seq": "65x130", "head_dim": "64", "dtype": "fp32", "impl": "standard"}
 _SEQLENS: Final = "5x7,0x3,65x130,3x0,130x65"
 _PACKED: Final = {axis: value for axis, value in _RAGGED.items() if axis not in ("seq", "batch")} | {
     "seqlens": _SEQLENS
@@ -83,6 +84,9 @@ ALL_AXES: Final = (
         "window": "none,40:20",
         "features": f"none,{_WHOLE}",
     },
+    # What is fused in fp32 is so in standard attention alone.
+    {**_FP32, "window": "none,40:20", "features": _WHOLE},
+    {**_FP32, "direction": "bwd", "window": "40:20", "features": "dropout=0.1"},
     # The other layout. Rows of 40 elements begin anywhere in a sector, here at other places than above. The kernels are
     # those of the grids before, so that nothing is compiled for it.
     {**_BSHD, "direction": "fwd,bwd"},

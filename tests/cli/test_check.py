@@ -133,6 +133,16 @@ def test_all_takes_what_each_kernel_was_made_for(cli: Callable, fakes: Callable,
     assert fused == {"softcap 2", "bias", "alibi", "sinks", "dropout 0.1", "window"}
 
 
+def test_all_has_what_is_fused_in_fp32(cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    backend = emulator()
+    fakes(backend)
+    assert cli("check", "--all", "--head-dim", "64", "--no-causal").code == 0
+    fused = [case for case in backend.ran if case.dtype == "fp32" and (case.features.named or case.shape.windowed)]
+    # flash2's kernels for that are of 16 bits.
+    assert {(case.impl, case.direction) for case in fused} == {("standard", "fwd"), ("standard", "bwd")}
+    assert len(fused) == 3
+
+
 def test_all_has_each_kernel_and_pass_in_the_other_layout(cli: Callable, fakes: Callable, emulator: Callable) -> None:
     backend = emulator()
     fakes(backend)
