@@ -80,6 +80,11 @@ def sweep_request(axes: Mapping[str, AxisText], device: str, gpu: str | None) ->
     def size(axis: str) -> int | None:
         return parsed(axis, _size, None)
 
+    causal: tuple[bool, ...] = parsed("causal", parse_causal, (False,))
+    windows: tuple[Window, ...] = parsed("window", parse_windows, (None,))
+    # With both masks asked for, the window's right side is the other one's.
+    if all(causal):
+        _refuse_windows_ahead(axes, windows)
     return SweepRequest(
         seqs=parsed("seq", parse_axis, ()),
         head_dims=parsed("head_dim", parse_axis, (64,)),
@@ -87,8 +92,8 @@ def sweep_request(axes: Mapping[str, AxisText], device: str, gpu: str | None) ->
         stages=parsed("stages", _stages, ()),
         impls=parsed("impl", _impls, ()),
         dtypes=parsed("dtype", parse_dtypes, ("fp16",)),
-        causal=parsed("causal", parse_causal, (False,)),
-        windows=parsed("window", parse_windows, (None,)),
+        causal=causal,
+        windows=windows,
         features=parsed("features", parse_features, (Features(),)),
         head_dim_v=size("head_dim_v"),
         layouts=parsed("layout", parse_layouts, ("bhsd",)),
@@ -102,6 +107,17 @@ def sweep_request(axes: Mapping[str, AxisText], device: str, gpu: str | None) ->
         device=device,
         gpu=gpu,
     )
+
+
+def _refuse_windows_ahead(axes: Mapping[str, AxisText], windows: tuple[Window, ...]) -> None:
+    """Refuse a window that names keys behind the query of its own number: ``8`` under a causal mask is ``8:0``."""
+    for left, right in filter(None, windows):
+        if right not in (None, 0, left):
+            raise UsageError(
+                f"{axes['window'].label}: {'-' if left is None else left}:{right} shows {right} keys behind the query, "
+                f"which a causal mask hides ({axes['causal'].label}).",
+                hint=f"Write {'-' if left is None else left}:0, or leave the causal mask out.",
+            )
 
 
 def parse_labelled(axis: AxisText, parse: Callable[[str], T]) -> T:

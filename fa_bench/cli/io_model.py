@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from fa_bench.backends.base import Backend, BackendName
     from fa_bench.model.peaks import MeasuredPeaks
-    from fa_bench.report.io_model import CaseTraffic
+    from fa_bench.report.case_traffic import CaseTraffic
     from fa_bench.report.tables import Table
     from fa_bench.sweep.plan import SweepPlan
 
@@ -79,6 +79,15 @@ def io_model(
     ] = False,
     counters: CountersOption = "global",
     require_counters: RequireCountersOption = False,
+    sram: Annotated[
+        str | None,
+        typer.Option(
+            "--sram",
+            help="M of the papers' formulas, at least 1 KiB: 163k, 192KiB.",
+            metavar="BYTES",
+            show_default="shared memory of a CTA",
+        ),
+    ] = None,
     peaks: PeaksOption = "datasheet",
     interval: Annotated[
         bool,
@@ -91,8 +100,9 @@ def io_model(
     """Compare the global-memory bytes that the model predicts with those that the kernels move.
 
     Per case a table: tensor, direction, predicted, counted, difference; then totals of each implementation beside
-    its paper's formula. With --counters ncu the kernels run on the GPU, and a table holds what its hardware counters
-    say of each level beside the other sources. Exits with 1 if a byte that was emulated differs.
+    its paper's formula, and what theory says for that much on-chip memory (--sram). With --counters ncu the kernels
+    run on the GPU, and a table holds what its hardware counters say of each level beside the other sources. Exits with
+    1 if a byte that was emulated differs.
     """
     from fa_bench.cli.axes import merge_axes, sweep_request
     from fa_bench.cli.counters import advice, demand_ncu, parsed, uncounted
@@ -100,17 +110,18 @@ def io_model(
     from fa_bench.cli.peaks import roofline_peaks
     from fa_bench.cli.planning import ModelOnly, resolved, target_gpu
     from fa_bench.errors import DeviceUnavailable, UsageError
-    from fa_bench.report.io_model import document, flat_rows, totals_tables
+    from fa_bench.report.io_model import document, flat_rows, theory_tables, totals_tables
     from fa_bench.sweep.plan import plan
 
     output = Output(fmt, quiet)
+    sram_bytes = None if sram is None else _sram_bytes(sram)
     asked = parsed(counters)
     if require_counters:
         demand_ncu(counters)
     model_only = (ModelOnly(),)
     request = resolved(sweep_request(merge_axes(ctx.params, config), "emulator", gpu), model_only)
     if explain:
-        _explain(output, plan(request, model_only, target_gpu(gpu, model_only)))
+        _explain(output, plan(request, model_only, target_gpu(gpu, model_only)), sram_bytes)
         return 0
     if not measure and (interval or counters != "global"):
         option = "--interval" if interval else f"--counters {counters}"
@@ -132,9 +143,9 @@ def io_model(
                     output.emit([table], [])
                     output.write("\n")
             cases.append(case)
-    totals = totals_tables(cases)
+    totals = (*totals_tables(cases), *theory_tables(cases, sram_bytes))
     tables = totals if fmt is Format.TABLE else [*(table for case in cases for table in _tables(case)), *totals]
-    output.emit(tables, flat_rows(cases), document(cases))
+    output.emit(tables, flat_rows(cases, sram_bytes), document(cases, sram_bytes))
     for sentence in advice(backends):
         output.warn(sentence)
     missing = uncounted(case.record for case in cases) if require_counters else 0
@@ -157,7 +168,7 @@ def _backends(
 def _tables(case: CaseTraffic) -> list[Table]:
     """The tables of one case: global traffic, what the caches make of it, what hardware counted, as far as known."""
     from fa_bench.report.caches import caches_table
-    from fa_bench.report.io_model import case_table
+    from fa_bench.report.case_traffic import case_table
     from fa_bench.report.levels import levels_table
 
     behind = (caches_table(case.record, case.traffic), levels_table(case.record, case.traffic))
@@ -168,7 +179,7 @@ def _run(
     output: Output, made: SweepPlan, backends: Sequence[Backend], measured: MeasuredPeaks | None
 ) -> Iterator[CaseTraffic]:
     """Each case as it is done: counted where there is a backend, else predicted."""
-    from fa_bench.report.io_model import PREDICTED_ONLY, case_traffic
+    from fa_bench.report.case_traffic import PREDICTED_ONLY, case_traffic
     from fa_bench.report.names import case_name
     from fa_bench.sweep.build import Site
     from fa_bench.sweep.case import run_case, unrun_rows
@@ -192,27 +203,42 @@ def _run(
         output.stop_progress()
 
 
-def _explain(output: Output, made: SweepPlan) -> None:
-    """Print the derivations of the plan's first shape."""
-    from fa_bench import algorithms
-    from fa_bench.report.names import case_name
+def _sram_bytes(text: str) -> int:
+    """M in bytes, from ``163k``, ``192KiB`` or a number of bytes."""
+    from fa_bench.errors import UsageError
+    from fa_bench.units import parse_bytes, parse_int
 
-    legal = [planned for planned in made.cases if planned.case.tile is not None or planned.status == "run"]
-    first = [planned for planned in legal if planned.case.shape == legal[0].case.shape]
-    rows = [
-        {
-            "case_id": planned.case.case_id,
-            "name": f"{case_name(planned.case).impl}, {case_name(planned.case).shape()}",
-            "explanation": algorithms.get(planned.case.impl).explain(planned.case),
-        }
-        for planned in first
-    ]
+    try:
+        nbytes = parse_int(text) if text.strip().endswith(("k", "K")) else parse_bytes(text)
+    except UsageError as error:
+        raise UsageError(f"--sram: {error.message}", error.hint) from None
+    # The theorems are of M >= d elements: 256 in fp32 are 1 KiB.
+    if nbytes < 1024:
+        raise UsageError(f"--sram: {text.strip()!r} is less than one row of Q; the least is 1 KiB.")
+    return nbytes
+
+
+def _explain(output: Output, made: SweepPlan, sram_bytes: int | None) -> None:
+    """Print the derivations of the plan's first shape: each kernel's, then what the papers say of it."""
+    from fa_bench import algorithms
+    from fa_bench.cli.output import folded
+    from fa_bench.report.explain import explained, titled_texts
+
+    legal = [planned.case for planned in made.cases if planned.case.tile is not None or planned.status == "run"]
+    first = []
+    for case in legal:
+        if case.shape == legal[0].shape:
+            algorithm = algorithms.get(case.impl)
+            parts = algorithm.traffic(case)
+            moved = None if parts is None else sum(part.bytes for part in parts)
+            first.append(explained(case, algorithm.explain(case), moved, made.gpu, sram_bytes))
+    texts = [(folded(title), folded(text)) for title, text in titled_texts(first)]
     if output.fmt is Format.TABLE:
-        output.write("\n\n".join(f"{row['name']}\n{row['explanation']}" for row in rows) + "\n")
+        output.write("\n\n".join(f"{title}\n{text}" for title, text in texts) + "\n")
     elif output.fmt is Format.MD:
-        output.write("\n\n".join(f"**{row['name']}**\n\n```\n{row['explanation']}\n```" for row in rows) + "\n")
+        output.write("\n\n".join(f"**{title}**\n\n```\n{text}\n```" for title, text in texts) + "\n")
     else:
-        output.emit([], rows)
+        output.emit([], [one.row for one in first])
     if len(first) < len(legal):
         output.say(f"{len(legal) - len(first)} more cases are not explained: narrow the axes to choose.")
 

@@ -41,6 +41,9 @@ _STYLES: Final[Mapping[str, str]] = {
 }
 
 
+#: Columns of text that is no table.
+WIDTH: Final = 80
+
 #: What stands for a sign of ours where standard output lacks it: shades of maps, × and others.
 _STAND_INS: Final = str.maketrans({"░": ".", "▒": ":", "▓": "+", "█": "#", "×": "x", "√": "sqrt", "─": "-", "·": "*"})
 
@@ -107,7 +110,7 @@ class Output:
 
     def start_rows(self, table: Table) -> None:
         """Draw the title and the head of a table whose rows come one by one (``add_row``)."""
-        self.write(f"{table.title}\n{_grid(table, streamed=True)}")
+        self.write(_wrapped(table.title) + _grid(table, streamed=True))
 
     def add_row(self, table: Table, row: tuple[str, ...]) -> None:
         """Draw one row below the head that ``start_rows`` drew."""
@@ -115,7 +118,7 @@ class Output:
 
     def end_rows(self, table: Table) -> None:
         """Draw the note below the rows, and the gap before what follows."""
-        self.write(_wrapped(table.note) + "\n")
+        self.write(_wrapped(table.note, "dim") + "\n")
 
     def say(self, text: str) -> None:
         """Say something on stderr, unless ``--quiet``."""
@@ -201,6 +204,17 @@ def make_streams_safe() -> None:
             reconfigure(errors="replace")
 
 
+def folded(text: str, width: int = WIDTH) -> str:
+    """``text`` in lines of at most ``width`` columns; what goes on from a longer line is indented. Words stay whole."""
+    lines = []
+    for line in text.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        lines += textwrap.wrap(
+            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ) or [""]
+    return "\n".join(lines)
+
+
 def _put(text: str) -> None:
     sys.stdout.write(_shown(text))
     sys.stdout.flush()
@@ -237,14 +251,15 @@ def _console(stream: TextIO) -> Console:
 
 def _drawn(table: Table) -> str:
     """Title, grid and note."""
-    title = f"{table.title}\n" if table.title else ""
-    return title + _grid(table) + (_wrapped(table.note) if table.note else "")
+    title = _wrapped(table.title) if table.title else ""
+    return title + _grid(table) + (_wrapped(table.note, "dim") if table.note else "")
 
 
-def _wrapped(text: str) -> str:
+def _wrapped(text: str, style: str = "") -> str:
+    """``text`` in lines of the terminal's width."""
     console = _console(sys.stdout)
     with console.capture() as capture:
-        console.print(text, style="dim")
+        console.print(text, style=style)
     return capture.get()
 
 

@@ -1,7 +1,7 @@
 """What a table is: titled columns of finished text, for a terminal or a Markdown file.
 
 Cells are text already (numbers are made into text by :mod:`fa_bench.units`); a table knows nothing of terminals.
-Tables of records are built in :mod:`fa_bench.report.records` and :mod:`fa_bench.report.io_model`.
+Tables of records are built in :mod:`fa_bench.report.records`, :mod:`fa_bench.report.io_model` and others.
 """
 
 from __future__ import annotations

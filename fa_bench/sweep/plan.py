@@ -116,16 +116,15 @@ class SweepRequest:
 
     def shapes(self) -> Iterator[AttentionShape]:
         """All shapes, ascending in seq_q, then seq_kv, without repetition."""
-        masks = tuple(itertools.product(unique(self.head_dims), unique(self.causal), unique(self.windows)))
+        masks = unique(itertools.starmap(_mask, itertools.product(self.causal, self.windows)))
         lengths = [
             (seq_q, seq_kv) for seq_q in sorted(set(self.seqs)) for seq_kv in sorted(set(self.seqs_kv)) or [seq_q]
         ]
         # A packed batch has no pair of lengths.
-        for pair, (head_dim, causal, window) in itertools.product(lengths if self.seqlens is None else [None], masks):
+        pairs = lengths if self.seqlens is None else [None]
+        for pair, head_dim, mask in itertools.product(pairs, unique(self.head_dims), masks):
             heads = self._heads(head_dim)
             heads_kv = heads if self.heads_kv is None else self.heads_kv
-            left, right = window or (None, None)
-            mask = (causal, left, None if causal else right)
             if pair is not None:
                 sizes = (self._batch(pair[0]), heads, heads_kv, *pair, head_dim)
                 yield AttentionShape(*sizes, *mask, self.head_dim_v)
@@ -151,6 +150,14 @@ class SweepRequest:
                 hint="Give a smaller head_dim, or a larger hidden size or heads.",
             )
         return self.hidden // head_dim
+
+
+def _mask(causal: bool, window: Window) -> tuple[bool, int | None, int | None]:
+    """Causal, left and right of a shape; a window of all keys up to the query is causal, so that it has one case_id."""
+    left, right = window or (None, None)
+    if (left, right) == (None, 0):
+        return True, None, None
+    return causal, left, None if causal else right
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -113,6 +114,100 @@ def test_explain_prints_the_derivation_of_the_first_shape(cli: Callable) -> None
     assert "1 more cases are not explained" in ran.err
     for fmt in ("json", "csv", "md"):
         assert "131072" in cli("io-model", "--seq", "1k", "--impl", "flash2", "--explain", "--format", fmt).out
+
+
+LONG = (
+    "--window",
+    "128:0",
+    "--features",
+    "softcap=30+alibi+dropout=0.1+sinks+bias",
+    "--head-dim-v",
+    "128",
+    "--heads",
+    "32",
+)
+
+
+@pytest.mark.parametrize("direction", ["fwd", "bwd", "fwd+bwd"])
+@pytest.mark.parametrize("fmt", ["table", "md"])
+def test_derivations_fit_80_columns_in_all_directions(cli: Callable, direction: str, fmt: str) -> None:
+    for mask in ((), ("--causal",), LONG if direction == "fwd" else ("--window", "128:0")):
+        ran = cli("io-model", "--seq", "1k", "--direction", direction, *mask, "--explain", "--format", fmt)
+        assert ran.code == 0
+        assert max(map(len, ran.out.splitlines())) <= 80
+        assert "Bound of Saha and Ye" in ran.out
+        assert ("Theorem 5" in ran.out) == (direction != "fwd") and ("Theorem 2" in ran.out) == (direction != "bwd")
+
+
+def test_explain_puts_the_papers_numbers_in(cli: Callable) -> None:
+    arguments = ("io-model", "--seq", "1k", "--dtype", "fp32", "--impl", "flash2", "--block", "64x64", "--explain")
+    ran = cli(*arguments, "--sram", "163k")
+    # 166,912 bytes are 41,728 elements of 4; 41,728 / 256 = 163 keys a block.
+    assert "M = 163 KiB (as stated) / 4 bytes = 41,728 elements" in ran.out
+    assert "1,062,912 loaded + 473,088 stored = 1,536,000" in ran.out
+    # Q and O 2·65,536, K and V 16 times as many, LSE 1024, all of 4 bytes; 2^32 / 41,728 = 102,928.
+    assert "flash2 64x64/1: 8,916,992 bytes / 4 = 2,229,248 elements = 21.7× the bound" in ran.out
+    (row,) = json.loads(cli(*arguments, "--sram", "163KiB", "--format", "json").out)
+    assert "1,536,000" in row["theory"]
+    assert row["distance"].startswith("flash2 64x64/1: 8,916,992 bytes")
+
+
+def test_theory_is_a_table_columns_and_fields_for_the_m_that_is_stated(cli: Callable) -> None:
+    arguments = ("io-model", "--seq", "1k", "--impl", "flash2", "--block", "64x64", "--no-measure", "--sram", "32k")
+    # 16,384 halves: N²d²/M = 2^18 elements, 2^19 bytes. flash2 moves 4,460,544 bytes: LSE is 1024 floats.
+    ran = cli(*arguments)
+    assert "Theory, M = 32 KiB, 1k fp16 D=64 full bhsd B=1 H=1" in ran.out
+    assert re.search(r"flash2 64x64/1, predicted +2,230,272 +4.25 MiB +8.51×", ran.out)
+    (row, *_) = csv.DictReader(io.StringIO(cli(*arguments, "--format", "csv").out))
+    assert (row["bound_elements"], float(row["predicted_distance"])) == (str(2**18), 4_460_544 / 2**19)
+    (case,) = json.loads(cli(*arguments, "--format", "json").out)["cases"]
+    assert case["theory"]["bound_bytes"] == 2**19
+    assert case["paper"]["theorem2_sram_bytes"] == 32 * 1024
+    assert "| Theorem 2 | 262,144 |" in cli(*arguments, "--format", "md").out
+
+
+@pytest.mark.parametrize(
+    ("sram", "said"),
+    [
+        ("192KB", "is not a size in bytes"),
+        ("x", "is not a size"),
+        ("1000", "the least is 1 KiB"),
+        ("0k", "the least is"),
+    ],
+)
+def test_an_m_that_is_none_is_refused(cli: Callable, sram: str, said: str) -> None:
+    ran = cli("io-model", "--no-measure", "--sram", sram)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("Error: --sram: ") and said in ran.err
+
+
+def test_long_titles_are_folded(cli: Callable) -> None:
+    ran = cli("io-model", "--seq", "1k", "--impl", "flash2", "--no-measure", *LONG)
+    assert ran.code == 0
+    assert max(map(len, ran.out.splitlines())) <= 80
+
+
+def test_a_window_behind_a_causal_mask_is_refused(cli: Callable) -> None:
+    ran = cli("io-model", "--seq", "64", "--no-measure", "--causal", "--window", "8:4")
+    assert (ran.code, ran.out) == (2, "")
+    assert "--window: 8:4 shows 4 keys behind the query, which a causal mask hides (--causal)." in ran.err
+    assert "Write 8:0" in ran.err
+    for window in ("8", "8:8", "8:0", "8:-"):
+        assert "causal window 8,0" in cli("io-model", "--seq", "64", "--no-measure", "--causal", "--window", window).out
+    # Asked for both masks, the right side is the one of the mask that is not causal.
+    ran = cli("io-model", "--seq", "64", "--impl", "flash2", "--no-measure", "--causal", "both", "--window", "8:4")
+    assert "full bhsd" not in ran.out and "window 8,4" in ran.out and "causal window 8,0" in ran.out
+
+
+def test_one_mask_is_one_case(cli: Callable) -> None:
+    def cases(*mask: str) -> list[str]:
+        ran = cli("io-model", "--seq", "64", "--impl", "flash2", "--no-measure", *mask, "--format", "json")
+        return [case["case_id"] for case in json.loads(ran.out)["cases"]]
+
+    causal = cases("--causal")
+    assert cases("--window", "-:0") == causal
+    assert cases("--causal", "both", "--window", "-:0,none") == [*causal, *cases()]
+    assert causal == ["1014b09f04509d50"]  # as it was before windows came
 
 
 @pytest.mark.skipif(nvrtc_available() is not None, reason=f"no compiler: {nvrtc_available()}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fa_bench.cli.output import Format, Output, print_error
+from fa_bench.cli.output import Format, Output, folded, print_error
 from fa_bench.report.tables import Column, Table
 
 SENTENCE = "Registers are not known, so that nothing is said of how many CTAs an SM holds; see a-path/that-is/whole."
@@ -87,3 +87,11 @@ def test_the_status_line_s_clock_goes_on_if_asked(monkeypatch: pytest.MonkeyPatc
     output.progress("the third")
     assert task.elapsed == 0.0
     output.stop_progress()
+
+
+def test_what_is_folded_goes_on_indented() -> None:
+    # 12 columns: the second line's words go on four deeper than it, and a word that is too long stays whole.
+    assert folded("one two\n  three four five\n\nundividedwords six", 12) == (
+        "one two\n  three four\n      five\n\nundividedwords\n    six"
+    )
+    assert folded("read  Q    1,024", 80) == "read  Q    1,024"

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fa_bench.records import Record, TensorTraffic
-from fa_bench.report.io_model import (
-    PREDICTED_ONLY,
-    case_table,
-    case_traffic,
-    document,
-    flat_rows,
-    paper_bytes,
-    paper_formula,
-    theorem2,
-    totals_tables,
-)
+from fa_bench.report.case_traffic import PREDICTED_ONLY, case_table, case_traffic
+from fa_bench.report.io_model import document, flat_rows, totals_tables
+from fa_bench.report.papers import paper_bytes, paper_formula, theorem2
 
 
 def row(tensor: str, op: str, source: str, nbytes: int, **other: str) -> TensorTraffic:
@@ -139,6 +131,17 @@ def test_theorem_2_with_m_in_elements_and_in_bytes(record: Callable) -> None:
     assert theorem2(record(gpu=None)) is None
 
 
+def test_v_and_o_count_with_their_own_dim(record: Callable) -> None:
+    # d = 64, dv = 128. flash2: Q 65,536, 16 times 1024 rows of K and V with 192, O 131,072, LSE 1024. Standard: S and P
+    # 4 · 2^20, Q, K 131,072, V, O 262,144. flash1, Tc = 16: K, V 196,608 and 16,384 rows of 64 + 2 · 128 + 4.
+    assert paper_bytes(record(head_dim_v=128)) == 2 * 3_343_360
+    assert paper_bytes(record(impl="standard", head_dim_v=128)) == 2 * 4_587_520
+    assert paper_bytes(record(impl="flash1", head_dim_v=128)) == 2 * 5_505_024
+    # The mean of both is 96: 2^20 · 96² / 83,456 = 115,793.7 elements.
+    found = theorem2(record(head_dim_v=128))
+    assert found is not None and found.bytes_m_in_elements == 231_587
+
+
 def test_flat_rows_and_document(record: Callable) -> None:
     case = case_traffic(record(), [*MODEL, *COUNTED])
     assert [(r["tensor"], r["predicted_bytes"], r["difference_bytes"], r["source"]) for r in flat_rows([case])] == [
@@ -157,7 +160,7 @@ def test_every_field_of_the_document_is_documented(record: Callable) -> None:
     section = docs.split("\n## io-model\n")[1].split("\n## ")[0]
     made = document([case_traffic(record(), MODEL)])
     (case,) = made["cases"]
-    for field in (*made, *case, *case["paper"], *case["traffic"][0]):
+    for field in (*made, *case, *case["paper"], *case["theory"], *case["traffic"][0]):
         assert f"`{field}`" in section, field
 
 

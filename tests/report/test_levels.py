@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fa_bench.records import Record, TensorTraffic
-from fa_bench.report.io_model import case_traffic, document, flat_rows
+from fa_bench.report.case_traffic import case_traffic
+from fa_bench.report.io_model import document, flat_rows
 from fa_bench.report.levels import explained, hardware_document, levels_table
 
 KIB = 1024

@@ -295,7 +295,7 @@ def _error(rows: Sequence[Row]) -> Chart | str:
         return Point(record.seq_q, record.max_abs_err, tile_of(record), detail=f"against {record.err_reference}")
 
     made = _series(rows, measure)
-    note = "The largest distance of an element of O from the reference."
+    note = "The largest distance of an element of O, or of a gradient, from the reference."
     return Chart("error", "Error", note, ERROR, made) if made else "Error: no row has one."
 
 
