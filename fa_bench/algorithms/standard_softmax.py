@@ -138,7 +138,7 @@ def derivations(plan: Plan, matrix: str, again: str) -> dict[tuple[str, str, str
     warps = f"{shape.slices} slices x {plan.row_blocks} CTAs x {ROW_WARPS} warps x 1 sector"
     return {
         (SOFTMAX, "S", "read"): matrix + again,
-        (SOFTMAX, "bias", "read"): f"{shape.batch} x {shape.heads_q} heads x {shape.seq_q} rows{again}",
+        (SOFTMAX, "bias", "read"): f"{shape.slices} slices x {shape.seq_q} rows from where each starts{again}",
         (SOFTMAX, "slopes", "read"): warps,
         (SOFTMAX, "sinks", "read"): warps,
         (SOFTMAX, "P", "write"): matrix,
