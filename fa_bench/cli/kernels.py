@@ -124,6 +124,8 @@ def _explain(output: Output, cells: Sequence[Case], gpu: Gpu) -> None:
     tables: list[Table] = []
     rows: list[dict[str, Any]] = []
     own = [case for case in cells if case.impl in algorithms.names()]
+    if not own:
+        raise UsageError("--explain is about default tiles of ours: none of these kernels has one here.")
     output.start_progress()
     try:
         with opened("emulator", all_slices=True) as backends:

@@ -22,9 +22,8 @@ from fa_bench.tuning.weighed import Weighed
 def around(bare: Case, algorithm: Algorithm, gpu: Gpu) -> tuple[Tile, ...]:
     """The default tile of a case, then those around it, each once, with warps."""
     default = algorithm.auto_tile(bare, gpu)
-    asked = list(_variants(default))
     found = {default: None}
-    for tile in asked:
+    for tile in _variants(default):
         try:
             found[algorithm.resolve(bare, tile)] = None
         except UsageError:  # so many warps don't divide its rows

@@ -356,3 +356,6 @@ def test_explain_is_about_default_tiles(cli: Callable) -> None:
     ran = cli("kernels", "--explain", "--block", "64x64")
     assert (ran.code, ran.out) == (2, "")
     assert "--explain is about default tiles: leave out --block and --stages." in ran.err
+    ran = cli("kernels", "--explain", "--impl", "flash2-atomic")
+    assert (ran.code, ran.out) == (2, "")
+    assert "none of these kernels has one here" in ran.err
