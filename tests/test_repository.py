@@ -128,7 +128,7 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
                 *("fa_bench.comparison.runs", "fa_bench.sweep.manifest", "fa_bench.model.gpu"),
                 *("fa_bench.tuning.result", "fa_bench.tuning.known", "fa_bench.tuning.rank"),
                 *("fa_bench.tuning.rules", "fa_bench.tuning.predict", "fa_bench.tuning.tiles"),
-                "fa_bench.prediction.result",
+                *("fa_bench.tuning.weighed", "fa_bench.prediction.result"),
             ),
         ),
         # Plans and predictions as a sweep has them, many at a time. No backend, no tables.

@@ -38,7 +38,8 @@ class Buffer:
     Parameters
     ----------
     name : str
-        ``Q, K, V, O, LSE, S, P, O_acc, l, m, dO, dQ, dK, dV, delta, dP, dS, dQ_acc`` — the names of the reports.
+        ``Q, K, V, O, LSE, S, P, P_drop, O_acc, l, m, dO, dQ, dK, dV, delta, dP, dS, dQ_acc, bias, slopes, sinks`` — the
+        names of the reports.
     dtype : str
         One of `ELEMENT_BYTES`; ``fp16``, ``bf16`` or ``fp32`` for Q, K, V and O.
     shape : tuple of int

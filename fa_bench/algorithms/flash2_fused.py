@@ -19,8 +19,8 @@ from fa_bench.algorithms.sectors import IntArray, copy_sectors, slice_phases
 from fa_bench.algorithms.slices import over_slices, row_vector_sectors, tensor_sectors
 from fa_bench.algorithms.tensors import (
     ELEMENT_DEFINES,
-    attention_tensor,
     dropout_arguments,
+    feature_tensors,
     padded_head_dim,
     qkvo,
     row_vector,
@@ -235,23 +235,9 @@ class Fused:
 
 def _buffers(case: Case) -> tuple[Buffer, ...]:
     """Q, K, V, O, LSE, then what the features take."""
-    shape, features = case.shape, case.features
-    q, k, *_ = qkvo(case)
-    _, queries, keys = shape.tensor_sizes
-    v = attention_tensor("V", case, shape.heads_kv, keys, "input", shape.dim_v)
-    o = attention_tensor("O", case, shape.heads_q, queries, "output", shape.dim_v)
-    buffers = [q, k, v, o, row_vector("LSE", case, "output")]
-    if features.bias:
-        pitch = ceil_div(shape.seq_kv, _CHUNK_ELEMENTS) * _CHUNK_ELEMENTS
-        sizes = (1, shape.heads_q, shape.seq_q, pitch)
-        buffers.append(Buffer("bias", case.dtype, sizes, (0, shape.seq_q * pitch, pitch, 1), "input"))
-    for name, there in (("slopes", features.alibi), ("sinks", features.sinks)):
-        if there:
-            buffers.append(Buffer(name, "fp32", (1, shape.heads_q, 1), (0, 1, 1), "input"))
-    if shape.seqlens is not None:
-        for name in _STARTS:
-            buffers.append(Buffer(name, "i32", (1, 1, shape.batch + 1), (0, 0, 1), "input"))
-    return tuple(buffers)
+    sizes = (1, 1, case.shape.batch + 1)
+    starts = [Buffer(name, "i32", sizes, (0, 0, 1), "input") for name in _STARTS] if case.shape.seqlens else []
+    return (*qkvo(case), row_vector("LSE", case, "output"), *feature_tensors(case), *starts)
 
 
 def _registers(case: Case, tile: Tile, warps: int) -> int:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from fa_bench.algorithms.base import SECTOR_BYTES, Buffer, KernelSpec
-from fa_bench.algorithms.tiles import CHUNK_BYTES, WARP_SIZE, TilePlan
+from fa_bench.algorithms.tensors import padded_head_dim
+from fa_bench.algorithms.tiles import CHUNK_BYTES, FP32_STORE, WARP_SIZE, Access, TilePlan, copy_access
 from fa_bench.sizes import ceil_div, covering_power_up_to, is_array
 
 #: Rows of S, P, dP and dS start at multiples of this many elements.
@@ -93,6 +94,21 @@ class Plan(TilePlan):
         return Buffer(name, self.case.dtype, dims, strides, "workspace")
 
     @property
+    def dim_v(self) -> int:
+        """head_dim_v of the tile in shared memory."""
+        return padded_head_dim(self.case.shape.dim_v)
+
+    @property
+    def v_copy(self) -> Access:
+        """What an instruction covers of V."""
+        return copy_access(self.dim_v * self.case.itemsize)
+
+    @property
+    def o_store(self) -> Access:
+        """The same for O."""
+        return FP32_STORE if self.case.dtype == "fp32" else self.v_copy
+
+    @property
     def matrix_tile_bytes(self) -> int:
         """Shared memory of a tile of a square matrix: the swizzle wants rows of a multiple of 64 bytes."""
         return self.tile.block_m * ceil_div(self.tile.block_n * self.case.itemsize, 64) * 64
@@ -106,7 +122,7 @@ class Plan(TilePlan):
     @property
     def rows_smem_bytes(self) -> int:
         """``stages`` tiles of P and V, or of dS and K; the 16-bit kernels stage O or dQ in their place."""
-        row = self.dim * self.case.itemsize
+        row = self.dim_v * self.case.itemsize
         staged = 0 if self.case.dtype == "fp32" else self.tile.block_m * row
         return max(self.tile.stages * (self.matrix_tile_bytes + self.tile.block_n * row), staged)
 
