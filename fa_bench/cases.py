@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from fa_bench.errors import UsageError
+from fa_bench.sizes import choose, clamp, most
 
 DType = Literal["fp16", "bf16", "fp32"]
 Layout = Literal["bhsd", "bshd"]
@@ -218,9 +219,9 @@ class AttentionShape:
     def visible_range(self, query: int) -> tuple[int, int]:
         """First key that query row ``query`` sees, and the first one after it that it does not; equal for nothing."""
         here = query + self.diagonal
-        first = 0 if self.window_left is None else min(max(0, here - self.window_left), self.seq_kv)
-        end = self.seq_kv if self.right is None else min(max(0, here + self.right + 1), self.seq_kv)
-        return first, max(first, end)
+        first = 0 if self.window_left is None else clamp(here - self.window_left, 0, self.seq_kv)
+        end = self.seq_kv if self.right is None else clamp(here + self.right + 1, 0, self.seq_kv)
+        return first, most(first, end)
 
     def visible_keys(self, query: int) -> int:
         """Number of keys that query row ``query`` sees (0 where it sees nothing)."""
@@ -230,9 +231,7 @@ class AttentionShape:
     @property
     def seen_keys(self) -> int:
         """Keys of one sequence that some query sees: a run of them, since windows move by one key from row to row."""
-        if not self.seq_q:
-            return 0
-        return self.visible_range(self.seq_q - 1)[1] - self.visible_range(0)[0]
+        return (self.seq_q > 0) * (self.visible_range(self.seq_q - 1)[1] - self.visible_range(0)[0])
 
     @property
     def blind_queries(self) -> int:
@@ -255,17 +254,23 @@ class AttentionShape:
             return self.seq_q * self.seq_kv
         start = self.diagonal + offset
         # Rows before `low` are held at 0, rows from `high` on at seq_kv.
-        low = min(self.seq_q, max(0, -start))
-        high = min(self.seq_q, max(low, self.seq_kv - start))
+        low = clamp(-start, 0, self.seq_q)
+        high = clamp(self.seq_kv - start, low, self.seq_q)
         between = (high - low) * (2 * start + low + high - 1) // 2
         return between + (self.seq_q - high) * self.seq_kv
 
     @property
     def nominal_pairs(self) -> float:
         """Pairs that the FlashAttention papers count per slice: half of seq_q·seq_kv when causal and square."""
-        if self.causal and self.seq_q == self.seq_kv and not self.windowed:
-            return self.seq_q * self.seq_kv / 2
-        return float(self.visible_pairs)
+        return self._twice_nominal / 2
+
+    @property
+    def _twice_nominal(self) -> int:
+        """Twice `nominal_pairs`: a whole number."""
+        twice_visible = 2 * self.visible_pairs
+        if not self.causal or self.windowed:
+            return twice_visible
+        return choose(self.seq_q == self.seq_kv, self.seq_q * self.seq_kv, twice_visible)
 
     @property
     def total_visible_pairs(self) -> int:
@@ -275,7 +280,7 @@ class AttentionShape:
     @property
     def twice_nominal_pairs(self) -> int:
         """Twice the `nominal_pairs` of all slices together, which is exact: one slice's may end in a half."""
-        return self.heads_q * sum(times * round(2 * shape.nominal_pairs) for shape, times in self.by_length())
+        return self.heads_q * sum(times * shape._twice_nominal for shape, times in self.by_length())
 
     def by_length(self) -> Iterator[tuple[AttentionShape, int]]:
         """Sequences of different lengths, and how many of the batch have each."""

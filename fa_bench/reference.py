@@ -260,7 +260,7 @@ def _bounds(
     u, eta = UNIT_ROUNDOFF[dtype], HALF_SUBNORMAL[dtype]
     skv = len(v)
     p, w = part.probabilities, part.weights
-    seen = np.where(p > 0.0, np.abs(part.scores), 0.0)
+    seen = np.where(p > 0.0, np.maximum(np.abs(part.scores), part.size), 0.0)
     weight = p * (1.0 + seen)
     magnitude = w @ np.abs(v)  # Σ P|v|
     spread = np.sqrt(np.square(w * (1.0 + seen)) @ np.square(v))  # sqrt(Σ (P(1+|s|)v)²)
@@ -293,7 +293,8 @@ def verify(
 
     * store O: ``u |O|``;
     * store each probability, and (standard attention) each score, in the storage type: a relative error
-      ``u (1 + |s_j|)`` of each ``P_j``. It enters O through ``Σ P_j δ_j v_j`` and, where the normaliser saw
+      ``u (1 + |s_j|)`` of each ``P_j``; the score is stored before or after softcap, bias and ALiBi, so ``|s_j|`` is
+      the largest of its values on the way. It enters O through ``Σ P_j δ_j v_j`` and, where the normaliser saw
       the rounded values, through ``O Σ P_j δ_j``. Roundings to nearest are independent with mean zero, so by
       Hoeffding's inequality the sum stays below ``λ u sqrt(Σ (P_j (1+|s_j|) v_j)²)`` except with probability
       ``2 exp(-λ²/2)`` (N. Higham and T. Mary, 2019); λ = 6 makes that 3e-8, and about ten standard deviations

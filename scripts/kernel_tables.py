@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fa_bench import algorithms, nvrtc, ptx, reference
 from fa_bench.algorithms.base import Launch
+from fa_bench.backends.emulator import EmulatorBackend
 from fa_bench.backends.programs import arguments, put_inputs
 from fa_bench.cases import AttentionShape, Case, Features, Tile
 from fa_bench.compiler import CompiledKernel, compile_kernel
@@ -25,11 +26,14 @@ from fa_bench.model import gpus
 from fa_bench.model.gpu import Gpu
 from fa_bench.model.occupancy import occupancy
 from fa_bench.ptx.program import Instruction
+from fa_bench.report.default_tiles import words
+from fa_bench.tuning.defaults import around, weigh
 
 DOCUMENT: Final = Path(__file__).resolve().parents[1] / "kernels" / "README.md"
 #: What stands between the two lines is this script's.
 BLOCK: Final = r"(?ms)(?<=^<!-- scripts/kernel_tables.py: {} -->\n).*?(?=^<!-- end -->$)"
 A100: Final = gpus.get("a100-sxm-80")
+EMULATOR: Final = EmulatorBackend(all_slices=True)
 
 #: Families of instructions, by the start of their opcodes; the first that fits.
 FAMILIES: Final = {
@@ -69,15 +73,8 @@ SHOWN: Final = {
     "RTX 4090": "rtx-4090",
     "RTX 5090": "rtx-5090",
 }
-#: Why a head_dim has its default tile.
-REASONS: Final = {
-    32: "the tallest: K and V are read least; two stages cost no CTA",
-    64: "as for 32; 128x128 in as much shared memory spills",
-    96: "a second stage would cost small SMs a CTA",
-    128: "128x64 spills with four warps, and asks more of shared memory with eight than it serves",
-    192: "registers: 16 rows per warp, so eight warps, and the widest tile that they hold",
-    256: "as for 192, where shared memory allows",
-}
+#: Its head dimensions.
+HEAD_DIMS: Final = (32, 64, 96, 128, 192, 256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +194,20 @@ def defaults() -> str:
         fit = occupancy(gpu, threads=launch.block[0], smem_bytes=launch.smem_bytes, registers=registers)
         return f"{tile}/{tile.stages}, {fit.blocks_per_sm} x {tile.num_warps}"
 
-    rows = [[str(d), *(cell(gpus.get(slug), d) for slug in SHOWN.values()), reason] for d, reason in REASONS.items()]
-    return table(["d", *SHOWN, "reason"], rows, 7)
+    rows = [[str(d), *(cell(gpus.get(slug), d) for slug in SHOWN.values()), reasons(d)] for d in HEAD_DIMS]
+    return table(["d", *SHOWN, "on an A100, against the tiles around it"], rows, 7)
+
+
+def reasons(head_dim: int) -> str:
+    """What speaks first against each tile around the default of an A100, as ``kernels --explain`` has it."""
+    flash2, bare = algorithms.get("flash2"), Case("flash2", AttentionShape(1, 1, 1, 1024, 1024, head_dim))
+    default, *others = (weigh(bare, tile, flash2, EMULATOR, A100) for tile in around(bare, flash2, A100))
+    found: dict[str, list[str]] = {}
+    for one in others:
+        against = words(one, default)
+        name = f"{one.tile}/{one.tile.stages}"
+        found.setdefault(against[0] if against else "nothing", []).append(f"{name} x {one.tile.num_warps}")
+    return "; ".join(f"{word}: {', '.join(tiles)}" for word, tiles in found.items())
 
 
 def default_tile(gpu: Gpu, head_dim: int) -> Tile:

@@ -118,15 +118,25 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
             "fa_bench.report",
             (
                 *("fa_bench.records", "fa_bench.sweep.plan", "fa_bench.cases", "fa_bench.units"),
+                *("fa_bench.grid.block", "fa_bench.sizes"),
                 *("fa_bench.model.bounds", "fa_bench.model.gpus"),
                 *("fa_bench.profiling.result", "fa_bench.profiling.diff"),
                 *("fa_bench.validation.result", "fa_bench.mutation.result"),
+                *("fa_bench.claims.claim", "fa_bench.claims.result"),
                 *("fa_bench.comparison.compare", "fa_bench.comparison.figures", "fa_bench.comparison.rules"),
                 *("fa_bench.tracing.result", "fa_bench.algorithms.base"),
                 *("fa_bench.comparison.runs", "fa_bench.sweep.manifest", "fa_bench.model.gpu"),
                 *("fa_bench.tuning.result", "fa_bench.tuning.known", "fa_bench.tuning.rank"),
                 *("fa_bench.tuning.rules", "fa_bench.tuning.predict", "fa_bench.tuning.tiles"),
-                "fa_bench.prediction.result",
+                *("fa_bench.tuning.weighed", "fa_bench.prediction.result"),
+            ),
+        ),
+        # Plans and predictions as a sweep has them, many at a time. No backend, no tables.
+        (
+            "fa_bench.grid",
+            (
+                *FORMULAS,
+                *("fa_bench.sweep.plan", "fa_bench.sweep.build", "fa_bench.sweep.predict", "fa_bench.cases"),
             ),
         ),
         # Of a backend its protocol and what it gives back; never one of them by name.
@@ -195,6 +205,16 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
                 ),
                 *("fa_bench.compiler", "fa_bench.errors", "fa_bench.units", "fa_bench.backends.base"),
                 *("fa_bench.backends.programs", "fa_bench.backends.checking"),
+            ),
+        ),
+        # Formulas, the emulator and what others published, side by side; no sweeps, records, tables.
+        (
+            "fa_bench.claims",
+            (
+                *(*FORMULAS, "fa_bench.ptx", "fa_bench.cases", "fa_bench.reference", "fa_bench.storage"),
+                *("fa_bench.compiler", "fa_bench.errors", "fa_bench.units", "fa_bench.published.points"),
+                *("fa_bench.prediction", "fa_bench.backends.programs", "fa_bench.backends.numpy_impls"),
+                *("fa_bench.backends.torch_flash_blocked", "fa_bench.tuning.rules", "fa_bench.tuning.tiles"),
             ),
         ),
         # A backend is handed to it, or opened in a process; rows of a GPU come from outside. No sweeps, no tables.
@@ -307,6 +327,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         ("fa_bench/model/gpus", "*.toml", "fa_bench/model/gpus", 15),
         ("fa_bench/ptx/ir", "*.ll", "fa_bench/ptx/ir", 4),
         ("fa_bench/data", "*.csv", "fa_bench/data", 1),
+        ("fa_bench/claims", "*.toml", "fa_bench/claims", 1),
         ("fa_bench/_shipped", "*.zip", "fa_bench/_shipped", 1),
         ("fa_bench/tracing", "*.*", "fa_bench/tracing", 8),
         ("fa_bench/report/web", "*.*", "fa_bench/report/web", 7),

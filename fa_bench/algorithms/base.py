@@ -8,13 +8,13 @@ never be made from the formula.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
 from fa_bench.cases import Case, Direction, Tile
 from fa_bench.model.gpu import Gpu
+from fa_bench.sizes import ceil_div
 
 Role = Literal["input", "output", "workspace"]
 Op = Literal["read", "write"]
@@ -38,7 +38,8 @@ class Buffer:
     Parameters
     ----------
     name : str
-        ``Q, K, V, O, LSE, S, P, O_acc, l, m, dO, dQ, dK, dV, delta, dP, dS, dQ_acc`` — the names of the reports.
+        ``Q, K, V, O, LSE, S, P, P_drop, O_acc, l, m, dO, dQ, dK, dV, delta, dP, dS, dQ_acc, bias, slopes, sinks`` — the
+        names of the reports.
     dtype : str
         One of `ELEMENT_BYTES`; ``fp16``, ``bf16`` or ``fp32`` for Q, K, V and O.
     shape : tuple of int
@@ -121,7 +122,7 @@ class Program:
     @property
     def nbytes(self) -> int:
         """Bytes of all buffers, each rounded up to the base alignment."""
-        return sum(math.ceil(b.nbytes / BASE_ALIGNMENT) * BASE_ALIGNMENT for b in self.buffers)
+        return sum(ceil_div(b.nbytes, BASE_ALIGNMENT) * BASE_ALIGNMENT for b in self.buffers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,11 @@ PLAIN: Final[Mapping[Direction, frozenset[str]]] = {}
 
 
 class Algorithm(Protocol):
-    """One algorithm room. Registered in ``fa_bench.algorithms``."""
+    """One algorithm room. Registered in ``fa_bench.algorithms``.
+
+    `program`, `traffic` and `work` of ours also take a case whose sizes are arrays, with an element for each of many
+    cases (:mod:`fa_bench.sizes`), and then have arrays where one case has numbers.
+    """
 
     name: str
     version: str
@@ -170,7 +175,10 @@ class Algorithm(Protocol):
     fused: Mapping[Direction, frozenset[str]]
 
     def auto_tile(self, case: Case, gpu: Gpu) -> Tile:
-        """The default tile for ``case`` (whose tile is ignored) on ``gpu``, legal there."""
+        """The default tile for ``case`` (whose tile is ignored) on ``gpu``, legal there.
+
+        Of sizes it depends on the `fa_bench.algorithms.tiles.length_kind` of lengths at most.
+        """
         ...
 
     def resolve(self, case: Case, tile: Tile) -> Tile:

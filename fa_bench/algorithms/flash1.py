@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from fa_bench.algorithms.base import (
     PLAIN,
     SECTOR_BYTES,
@@ -34,11 +36,14 @@ from fa_bench.algorithms.tiles import (
 from fa_bench.cases import Case, Direction, Tile
 from fa_bench.errors import Unsupported
 from fa_bench.model.gpu import Gpu
+from fa_bench.sizes import ceil_div
 
 INIT: Final = "flash1_init"
 FORWARD: Final = "flash1_fwd"
 
 _INIT_WARPS: Final = 8
+#: Registers that accumulators may take where ptxas leaves them fewer than elsewhere; found by compiling.
+_REGISTER_BUDGETS: Final = {"sm_100": 168}
 #: What an instruction covers of O_acc: whole sectors of a row, which start on a sector and are multiples of one.
 _O_ACC_SECTOR_COLUMNS: Final = SECTOR_BYTES // 4
 
@@ -46,13 +51,9 @@ _O_ACC_SECTOR_COLUMNS: Final = SECTOR_BYTES // 4
 @dataclass(frozen=True, slots=True)
 class _Plan(TilePlan):
     @property
-    def kv_blocks(self) -> int:
-        return math.ceil(self.case.shape.seq_kv / self.tile.block_n)
-
-    @property
     def init_ctas(self) -> int:
         """CTAs of flash1_init per slice: a thread clears 16 bytes of O_acc."""
-        return math.ceil(self.case.shape.seq_q * self.case.shape.head_dim / 4 / (_INIT_WARPS * WARP_SIZE))
+        return ceil_div(self.case.shape.seq_q * self.case.shape.head_dim // 4, _INIT_WARPS * WARP_SIZE)
 
     def buffers(self) -> tuple[Buffer, ...]:
         """Q, K, V, O, LSE, O_acc, l, m."""
@@ -92,13 +93,14 @@ class Flash1:
         registers, and the columns until the tiles of Q, K and V (padded in head_dim) fit the shared memory.
         """
         head_dim = case.shape.head_dim
+        budget = _REGISTER_BUDGETS.get(gpu.sm, REGISTER_BUDGET)
         paper_n = math.ceil(gpu.smem_per_block_bytes // case.itemsize / (4 * head_dim))
         for block_n in range(_legal_block(paper_n), 0, -16):
             for block_m in range(_legal_block(min(paper_n, head_dim)), 0, -16):
                 tile = self.resolve(case, Tile(block_m, block_n))
                 if (
                     _smem_bytes(case, tile) <= gpu.smem_per_block_bytes
-                    and flash_registers(case, tile, tile.num_warps) <= REGISTER_BUDGET
+                    and flash_registers(case, tile, tile.num_warps) <= budget
                 ):
                     return tile
         raise Unsupported(f"No tile of flash1 with head_dim {head_dim} fits on {gpu.name}.")
@@ -186,7 +188,7 @@ class Flash1:
         return tuple(
             TensorBytes(kernel, tensor, op, sectors * SECTOR_BYTES)
             for (kernel, tensor, op), sectors in _sectors(case).items()
-            if sectors
+            if np.any(sectors)
         )
 
     def work(self, case: Case) -> Work:
@@ -197,7 +199,7 @@ class Flash1:
         """
         plan = _Plan(case, resolved_tile(case))
         tile, fp32 = plan.tile, case.dtype == "fp32"
-        tiles = case.shape.slices * plan.q_blocks * plan.kv_blocks
+        tiles = case.shape.slices * plan.q_blocks * plan.kv_tiles
         flops = 4 * tiles * tile.block_m * tile.block_n * plan.dim
         exps = tiles * tile.block_m * (tile.block_n + (8 if fp32 else 4))
         product = (0, flops) if fp32 else (flops, 0)
@@ -206,7 +208,7 @@ class Flash1:
     def explain(self, case: Case) -> str:
         """The derivation of :meth:`traffic` with the numbers of ``case`` put in."""
         plan = _Plan(case, resolved_tile(case))
-        shape, tile, visits = case.shape, plan.tile, plan.kv_blocks
+        shape, tile, visits = case.shape, plan.tile, plan.kv_tiles
         o_acc = f"{shape.seq_q} rows x {shape.head_dim // _O_ACC_SECTOR_COLUMNS} sectors per slice"
         vector = f"{shape.seq_q} x 4 bytes per slice"
         derivations = {
@@ -252,14 +254,14 @@ def _smem_bytes(case: Case, tile: Tile) -> int:
 def _sectors(case: Case) -> dict[tuple[str, str, Op], int]:
     """Sectors of all slices per kernel, tensor and direction; derived in :meth:`Flash1.traffic`."""
     plan = _Plan(case, resolved_tile(case))
-    shape, visits = case.shape, plan.kv_blocks
+    shape, visits = case.shape, plan.kv_tiles
     q, k, v, o, vector, *_ = plan.buffers()  # LSE, l and m are alike
-    owned = row_vector_sectors(vector, plan.warp_rows)
+    owned, cleared = (row_vector_sectors(vector, rows) for rows in (plan.warp_rows, WARP_SIZE))
     o_acc = shape.slices * shape.seq_q * shape.head_dim // _O_ACC_SECTOR_COLUMNS
     return {
         (INIT, "O_acc", "write"): o_acc,
-        (INIT, "l", "write"): row_vector_sectors(vector, WARP_SIZE),
-        (INIT, "m", "write"): row_vector_sectors(vector, WARP_SIZE),
+        (INIT, "l", "write"): cleared,
+        (INIT, "m", "write"): cleared,
         (FORWARD, "Q", "read"): tensor_sectors(q, plan.copy) * visits,
         (FORWARD, "K", "read"): tensor_sectors(k, plan.copy) * shape.group,
         (FORWARD, "V", "read"): tensor_sectors(v, plan.copy) * shape.group,

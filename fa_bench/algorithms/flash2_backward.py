@@ -40,6 +40,7 @@ from fa_bench.algorithms.tiles import (
 from fa_bench.cases import Case, Tile
 from fa_bench.errors import UsageError
 from fa_bench.model.gpu import Gpu
+from fa_bench.sizes import choose
 
 PREPROCESS: Final = "flash2_bwd_preprocess"
 DKDV: Final = "flash2_bwd_dkdv"
@@ -200,7 +201,7 @@ class Backward:
         def launch(spec: KernelSpec, ctas: int, warps: int, smem_bytes: int, *args: str | Scalar) -> Launch:
             heads = shape.heads_kv if spec.entry in (DKDV, ATOMIC) else shape.heads_q
             # A CTA of a K/V head works for all query heads of its group: then slices can't be run one by one.
-            by_slice = ctas if shape.group == 1 else 0
+            by_slice = choose(shape.group == 1, ctas, 0)
             return Launch(
                 spec, (shape.batch * heads * ctas, 1, 1), (warps * WARP_SIZE, 1, 1), smem_bytes, args, by_slice
             )
@@ -275,14 +276,14 @@ class Backward:
 
     def _sectors(self, case: Case) -> _Sectors:
         plan, t, shape = self._plan(case), _tensors(case), case.shape
-        copy, block_m, (first, end) = plan.copy, plan.tile.block_m, plan.q_range()
+        copy, block_m, queries = plan.copy, plan.tile.block_m, plan.query_reach()
         row_sectors = shape.head_dim * 4 // SECTOR_BYTES  # of dQ_acc
 
         def streamed(buffer: Buffer) -> int:
-            return tensor_sectors(buffer, copy, end) - tensor_sectors(buffer, copy, first)
+            return tensor_sectors(buffer, copy, queries)
 
         def streamed_vector(buffer: Buffer) -> int:
-            return row_vector_sectors(buffer, block_m, end) - row_vector_sectors(buffer, block_m, first)
+            return row_vector_sectors(buffer, block_m, queries)
 
         owner = ATOMIC if self._atomic else DKDV
         zeroed: _Sectors = {(PREPROCESS, "dQ_acc", "write"): shape.slices * shape.seq_q * row_sectors}
@@ -301,7 +302,7 @@ class Backward:
             (owner, "dV", "write"): tensor_sectors(t.dv, plan.store),
         }
         if self._atomic:
-            added = int((end - first).sum()) * shape.slices * row_sectors
+            added = queries.rows(shape.seq_q) * shape.slices * row_sectors
             narrow, wide = plan.convert
             return sectors | {
                 (ATOMIC, "dQ_acc", "read"): added,
@@ -309,11 +310,10 @@ class Backward:
                 (CONVERT, "dQ_acc", "read"): tensor_sectors(t.dq_acc, wide),
                 (CONVERT, "dQ", "write"): tensor_sectors(t.dq, narrow),
             }
-        first_key, end_key = plan.kv_range()
+        keys = plan.key_reach()
 
         def seen(buffer: Buffer) -> int:
-            whole = tensor_sectors(buffer, copy, end_key) - tensor_sectors(buffer, copy, first_key)
-            return whole * shape.group
+            return tensor_sectors(buffer, copy, keys) * shape.group
 
         return sectors | {
             (DQ, "Q", "read"): tensor_sectors(t.q, copy),
@@ -334,10 +334,10 @@ class Backward:
         """
         plan, shape, fp32 = self._plan(case), case.shape, case.dtype == "fp32"
         pairs, columns = plan.tile.block_m * plan.tile.block_n, plan.column_warps
-        owner_tiles = plan.owner_steps * shape.slices
+        owner_tiles = plan.query_reach().blocks * shape.slices
         products = [(ATOMIC if self._atomic else DKDV, 2 * columns + (3 if self._atomic else 2), columns, owner_tiles)]
         if not self._atomic:
-            products.append((DQ, 3, 1, plan.dq_steps * shape.slices))
+            products.append((DQ, 3, 1, plan.key_reach().blocks * shape.slices))
         kernels = []
         for name, count, exponentials, tiles in products:
             flops, exps = 2 * count * tiles * pairs * plan.dim, exponentials * tiles * pairs
@@ -354,8 +354,7 @@ class Backward:
         """The derivation of :meth:`traffic` with the numbers of ``case`` put in."""
         plan, shape = self._plan(case), case.shape
         tile, once, kv_once = plan.tile, f"Σ_slices σ({shape.seq_q})", f"Σ_kv-heads σ({shape.seq_kv})"
-        (first, end), (first_key, end_key) = plan.q_range(), plan.kv_range()
-        queries, keys = (int(n.sum()) for n in (end - first, end_key - first_key))
+        queries, keys = plan.query_reach().rows(shape.seq_q), plan.key_reach().rows(shape.seq_kv)
         # Without a limit to the left all tiles end, and begin, with the tensor.
         left = shape.window_left is not None
         last, skipped = ("e(t)", " - σ(f(t))") if left else (f"{shape.seq_q}", "")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
+from fa_bench.algorithms.reach import Reach, reach
 from fa_bench.algorithms.tiles import WARP_SIZE, Access, StreamPlan, row_unit
+from fa_bench.sizes import ceil_div
 
 #: Warps of the kernels that go over rows once, and rows of each.
 ROW_WARPS: Final = 4
@@ -38,40 +36,17 @@ class BackwardPlan(StreamPlan):
     atomic: bool
 
     @property
-    def kv_tiles(self) -> int:
-        """K/V tiles of a K/V head."""
-        return math.ceil(self.case.shape.seq_kv / self.tile.block_n)
-
-    @property
     def row_blocks(self) -> int:
         """CTAs per slice of the kernels that go over rows once."""
-        return math.ceil(self.case.shape.seq_q / (ROW_WARPS * ROW_WARP_ROWS))
+        return ceil_div(self.case.shape.seq_q, ROW_WARPS * ROW_WARP_ROWS)
 
-    def q_range(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Rows of Q that each K/V tile reads, from and to: whole tiles, from that of the first row that sees one of its
-        keys to that of the last; from 0 to 0 where none does."""
-        shape, block_m = self.case.shape, self.tile.block_m
-        first_key = np.arange(self.kv_tiles, dtype=np.int64) * self.tile.block_n
-        end_key = np.minimum(first_key + self.tile.block_n, shape.seq_kv)
-        first, end = np.zeros_like(first_key), np.full_like(first_key, shape.seq_q)
-        if shape.right is not None:
-            first = np.maximum(0, first_key - shape.diagonal - shape.right) // block_m * block_m
-        if shape.window_left is not None:
-            seen = np.clip(end_key - shape.diagonal + shape.window_left, 0, shape.seq_q)
-            end = np.minimum(-(-seen // block_m) * block_m, shape.seq_q)
-        return first, end
-
-    @property
-    def owner_steps(self) -> int:
-        """Tiles of S that the owner makes, per query head."""
-        first, end = self.q_range()
-        return int((-(-end // self.tile.block_m) - first // self.tile.block_m).sum())
-
-    @property
-    def dq_steps(self) -> int:
-        """Tiles of S that the dQ kernel makes, per query head."""
-        first, end = self.kv_blocks()
-        return int((end - first).sum())
+    def query_reach(self) -> Reach:
+        """Rows of Q that the K/V tiles of a K/V head read, for one query head: whole tiles, from that of the first row
+        that sees one of a tile's keys to that of the last."""
+        shape, tile = self.case.shape, self.tile
+        # Query i sees keys up to i + diagonal + right, so key j is seen from query j - diagonal - right on.
+        sides = shape.right, shape.window_left
+        return reach(self.kv_tiles, tile.block_n, shape.seq_q, tile.block_m, -shape.diagonal, *sides)
 
     # --- warps and registers ------------------------------------------------------------------------------------
 

@@ -15,12 +15,12 @@ from typing import Final
 import numpy as np
 
 from fa_bench.algorithms.base import SECTOR_BYTES, Buffer, KernelSpec, Launch, Op, Program, Scalar, TensorBytes, Work
-from fa_bench.algorithms.sectors import copy_sectors, slice_phases
-from fa_bench.algorithms.slices import row_vector_sectors, tensor_sectors
+from fa_bench.algorithms.sectors import IntArray, copy_sectors, slice_phases
+from fa_bench.algorithms.slices import over_slices, row_vector_sectors, tensor_sectors
 from fa_bench.algorithms.tensors import (
     ELEMENT_DEFINES,
-    attention_tensor,
     dropout_arguments,
+    feature_tensors,
     padded_head_dim,
     qkvo,
     row_vector,
@@ -43,6 +43,7 @@ from fa_bench.algorithms.tiles import (
 )
 from fa_bench.cases import Case, Features, Tile
 from fa_bench.model.gpu import Gpu
+from fa_bench.sizes import ceil_div, least, most
 
 KERNEL: Final = "flash2_fused"
 
@@ -76,7 +77,7 @@ class _Plan(StreamPlan):
     @property
     def bias_row_bytes(self) -> int:
         """Bytes of a row of the bias tile in shared memory."""
-        return math.ceil(self.tile.block_n / 32) * 4 * CHUNK_BYTES
+        return ceil_div(self.tile.block_n, 32) * 4 * CHUNK_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,7 @@ class Fused:
         return tuple(
             TensorBytes(KERNEL, tensor, op, sectors * SECTOR_BYTES)
             for (tensor, op), sectors in _sectors(case).items()
-            if sectors
+            if np.any(sectors)
         )
 
     def work(self, case: Case) -> Work:
@@ -234,23 +235,9 @@ class Fused:
 
 def _buffers(case: Case) -> tuple[Buffer, ...]:
     """Q, K, V, O, LSE, then what the features take."""
-    shape, features = case.shape, case.features
-    q, k, *_ = qkvo(case)
-    _, queries, keys = shape.tensor_sizes
-    v = attention_tensor("V", case, shape.heads_kv, keys, "input", shape.dim_v)
-    o = attention_tensor("O", case, shape.heads_q, queries, "output", shape.dim_v)
-    buffers = [q, k, v, o, row_vector("LSE", case, "output")]
-    if features.bias:
-        pitch = math.ceil(shape.seq_kv / _CHUNK_ELEMENTS) * _CHUNK_ELEMENTS
-        sizes = (1, shape.heads_q, shape.seq_q, pitch)
-        buffers.append(Buffer("bias", case.dtype, sizes, (0, shape.seq_q * pitch, pitch, 1), "input"))
-    for name, there in (("slopes", features.alibi), ("sinks", features.sinks)):
-        if there:
-            buffers.append(Buffer(name, "fp32", (1, shape.heads_q, 1), (0, 1, 1), "input"))
-    if shape.seqlens is not None:
-        for name in _STARTS:
-            buffers.append(Buffer(name, "i32", (1, 1, shape.batch + 1), (0, 0, 1), "input"))
-    return tuple(buffers)
+    sizes = (1, 1, case.shape.batch + 1)
+    starts = [Buffer(name, "i32", sizes, (0, 0, 1), "input") for name in _STARTS] if case.shape.seqlens else []
+    return (*qkvo(case), row_vector("LSE", case, "output"), *feature_tensors(case), *starts)
 
 
 def _registers(case: Case, tile: Tile, warps: int) -> int:
@@ -271,9 +258,8 @@ def _tiles(case: Case) -> tuple[int, int]:
     visited = there = 0
     for plan in (part.plan for part in _parts(case)):
         shape = plan.case.shape
-        first, end = plan.kv_blocks()
-        visited += int((end - first).sum()) * shape.slices
-        there += plan.q_blocks * math.ceil(shape.seq_kv / plan.tile.block_n) * shape.slices
+        visited += plan.key_reach().blocks * shape.slices
+        there += plan.q_blocks * plan.kv_tiles * shape.slices
     return visited, there
 
 
@@ -292,19 +278,20 @@ def _sectors(case: Case) -> dict[tuple[str, Op], int]:
 def _part_sectors(part: _Part, buffers: Mapping[str, Buffer]) -> dict[tuple[str, Op], int]:
     plan = part.plan
     shape = plan.case.shape
-    start, end = plan.kv_range()
+    keys = plan.key_reach()
     warps = shape.slices * plan.q_blocks * plan.tile.num_warps
+    first_query = part.first_query
 
     def streamed(name: str, access: Access) -> int:
-        ends, starts = (tensor_sectors(buffers[name], access, rows, part.first_key) for rows in (end, start))
-        return (ends - starts) * shape.group
+        rows = tensor_sectors(buffers[name], access, keys, rows=shape.seq_kv, first_row=part.first_key)
+        return rows * shape.group
 
     sectors: dict[tuple[str, Op], int] = {
-        ("Q", "read"): tensor_sectors(buffers["Q"], plan.copy, shape.seq_q, part.first_query),
+        ("Q", "read"): tensor_sectors(buffers["Q"], plan.copy, rows=shape.seq_q, first_row=first_query),
         ("K", "read"): streamed("K", plan.copy),
         ("V", "read"): streamed("V", plan.v_copy),
-        ("O", "write"): tensor_sectors(buffers["O"], plan.v_copy, shape.seq_q, part.first_query),
-        ("LSE", "write"): row_vector_sectors(buffers["LSE"], plan.warp_rows, shape.seq_q, part.first_query),
+        ("O", "write"): tensor_sectors(buffers["O"], plan.v_copy, rows=shape.seq_q, first_row=first_query),
+        ("LSE", "write"): row_vector_sectors(buffers["LSE"], plan.warp_rows, rows=shape.seq_q, first_row=first_query),
     }
     if "bias" in buffers:
         sectors["bias", "read"] = _bias_sectors(plan, buffers["bias"])
@@ -315,23 +302,37 @@ def _part_sectors(part: _Part, buffers: Mapping[str, Buffer]) -> dict[tuple[str,
 
 
 def _bias_sectors(plan: _Plan, bias: Buffer) -> int:
-    """Sectors of the bias that the slices of ``plan`` read."""
-    shape, n, itemsize = plan.case.shape, plan.tile.block_n, plan.case.itemsize
-    access = copy_access(plan.bias_row_bytes)
+    """Sectors of the bias that the slices of ``plan`` read.
+
+    A tile of S reads as many of its rows and columns as there are. The last Q tile is cut at the last query, and visits
+    K/V tiles to the last one, which is cut at the last key where that ends a chunk.
+    """
+    shape, tile, itemsize = plan.case.shape, plan.tile, plan.case.itemsize
+    access, keys = copy_access(plan.bias_row_bytes), plan.key_reach()
     phases, heads = slice_phases(bias)
-    first, end = plan.kv_blocks()
-    partial = np.where((end > first) & (end * n > shape.seq_kv), 1, 0)
-    last_columns = math.ceil(shape.seq_kv % n / _CHUNK_ELEMENTS) * _CHUNK_ELEMENTS
-    total = 0
-    for columns, tiles in ((n, end - first - partial), (last_columns, partial)):
-        if columns:
-            per_tile = copy_sectors(
-                phases[:, None],
-                plan.q_rows(),
-                row_bytes=columns * itemsize,
-                pitch_bytes=bias.strides[2] * itemsize,
-                group_rows=access.group_rows,
-                column_bytes=access.column_bytes,
-            )
-            total += int(heads @ per_tile @ tiles)
-    return total * shape.batch
+    cut_columns = ceil_div(shape.seq_kv % tile.block_n, _CHUNK_ELEMENTS) * _CHUNK_ELEMENTS
+    cut = keys.to_end * (cut_columns > 0)
+    first_row = (plan.q_blocks - 1) * tile.block_m
+    left = None if shape.window_left is None else first_row + shape.diagonal - shape.window_left
+    skipped = 0 if left is None else most(0, left) // tile.block_n
+    last, last_cut = least(1, plan.q_blocks), least(1, plan.q_blocks) * (cut_columns > 0)
+    last_whole = last * (plan.kv_tiles - skipped) - last_cut
+    last_rows = shape.seq_q - last * first_row
+
+    def read(rows: int, columns: int) -> IntArray:
+        return copy_sectors(
+            phases[:, None],
+            rows,
+            row_bytes=columns * itemsize,
+            pitch_bytes=bias.strides[2] * itemsize,
+            group_rows=access.group_rows,
+            column_bytes=access.column_bytes,
+        )
+
+    per_head = (
+        (keys.blocks - cut - last_whole) * read(tile.block_m, tile.block_n)
+        + (cut - last_cut) * read(tile.block_m, cut_columns)
+        + last_whole * read(last_rows, tile.block_n)
+        + last_cut * read(last_rows, cut_columns)
+    )
+    return shape.batch * over_slices(heads, per_head)

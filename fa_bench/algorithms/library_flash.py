@@ -18,8 +18,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from fa_bench.algorithms.base import SECTOR_BYTES, KernelSpec, Launch, Program, TensorBytes, Work
 from fa_bench.algorithms.slices import row_vector_sectors, tensor_sectors
 from fa_bench.algorithms.tensors import padded_head_dim, qkvo, row_vector
@@ -144,17 +142,16 @@ def library_model(case: Case, gpu: Gpu) -> LibraryModel | None:
     plan = StreamPlan(case, Tile(tile.block_m, tile.block_n))
     q, k, v, o = qkvo(case)
     lse = row_vector("LSE", case, "output")
-    (_, kv_rows), group = plan.kv_range(), shape.group
+    reach, group = plan.key_reach(), shape.group
     sectors = {
         ("Q", "read"): tensor_sectors(q, tile.access),
-        ("K", "read"): tensor_sectors(k, tile.access, kv_rows) * group // tile.sharing,
-        ("V", "read"): tensor_sectors(v, tile.access, kv_rows) * group // tile.sharing,
+        ("K", "read"): tensor_sectors(k, tile.access, reach) * group // tile.sharing,
+        ("V", "read"): tensor_sectors(v, tile.access, reach) * group // tile.sharing,
         ("O", "write"): tensor_sectors(o, tile.access),
         ("LSE", "write"): row_vector_sectors(lse, _LSE_ROWS),
     }
-    _, visits = plan.kv_blocks()
-    tiles = int(visits.sum()) * shape.slices
-    rescaled = int(np.maximum(visits - tile.first_apart, 0).sum()) * shape.slices
+    tiles = reach.blocks * shape.slices
+    rescaled = tiles - tile.first_apart * reach.seeing * shape.slices
     flops = 4 * tiles * tile.block_m * tile.block_n * tile.dim
     exps = tile.block_m * (tiles * tile.block_n + rescaled * _ROW_LANES)
     launch = Launch(

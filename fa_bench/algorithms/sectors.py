@@ -7,12 +7,16 @@ most ``column_bytes`` bytes each, and a matrix is cut into such pieces from its 
 Rows need not start on a sector (fp16 with head_dim 40 has rows of 80 bytes). Only the start address modulo 32, the
 *phase*, matters, and the phases of successive pieces repeat after at most 32 pieces: counts are sums over phases, not
 over rows.
+
+Sizes may be arrays with one element for each case (:mod:`fa_bench.sizes`). Phases are then an axis before that one.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +50,8 @@ def copy_sectors(
     phase: npt.ArrayLike,
     rows: npt.ArrayLike,
     *,
-    row_bytes: int,
-    pitch_bytes: int,
+    row_bytes: npt.ArrayLike,
+    pitch_bytes: npt.ArrayLike,
     group_rows: int,
     column_bytes: int,
 ) -> IntArray:
@@ -56,12 +60,12 @@ def copy_sectors(
     Parameters
     ----------
     phase : array_like of int
-        Address of the first row modulo 32; broadcast with ``rows``.
+        Address of the first row modulo 32; broadcast with ``rows``, ``row_bytes`` and ``pitch_bytes``.
     rows : array_like of int
         Rows that are copied, at least 0; the last piece may be cut short.
-    row_bytes : int
+    row_bytes : array_like of int
         Bytes that are copied of each row.
-    pitch_bytes : int
+    pitch_bytes : array_like of int
         Bytes from row to row, at least ``row_bytes`` (rows must not overlap).
     group_rows : int
         Rows that one instruction covers.
@@ -83,9 +87,36 @@ def copy_sectors(
     >>> int(copy_sectors(0, 2, row_bytes=80, pitch_bytes=80, group_rows=1, column_bytes=128))
     6
     """
+    start, count, width, pitch = (np.asarray(given, np.int64) for given in (phase, rows, row_bytes, pitch_bytes))
+    # A gap of a whole sector or more between rows is as good as one.
+    gap = pitch - width
+    kinds = width * _GAPS + np.where(gap < SECTOR_BYTES, gap, SECTOR_BYTES + gap % SECTOR_BYTES)
+
+    def copied(kind: int, start: IntArray, count: IntArray) -> IntArray:
+        width, gap = divmod(kind, _GAPS)
+        return _copied(start, count, width, width + gap, group_rows, column_bytes)
+
+    if not kinds.ndim:
+        return copied(int(kinds), start, count)
+    start, count, kinds = np.broadcast_arrays(start, count, kinds)
+    sectors = np.empty(kinds.shape, np.int64)
+    first = int(kinds.min())
+    for kind in np.flatnonzero(np.bincount((kinds - first).ravel())).tolist():
+        here = kinds == first + kind
+        sectors[here] = copied(first + kind, start[here], count[here])
+    return sectors
+
+
+#: Gaps between rows that matter.
+_GAPS: Final = 2 * SECTOR_BYTES
+
+
+def _copied(
+    start: IntArray, rows: IntArray, row_bytes: int, pitch_bytes: int, group_rows: int, column_bytes: int
+) -> IntArray:
+    """`copy_sectors` of rows of one kind."""
     table = _piece_table(row_bytes, pitch_bytes, group_rows, column_bytes)
-    pieces, tail = np.divmod(np.asarray(rows, np.int64), group_rows)
-    start = np.asarray(phase, np.int64)
+    pieces, tail = np.divmod(rows, group_rows)
     step = group_rows * pitch_bytes % SECTOR_BYTES
     period = SECTOR_BYTES // math.gcd(step, SECTOR_BYTES)
     total = table[(start + pieces * step) % SECTOR_BYTES, tail]
@@ -106,19 +137,52 @@ def slice_phases(buffer: Buffer, first_row: int = 0) -> tuple[IntArray, IntArray
 
     Returns
     -------
-    phases, counts : ndarray of int64
-        The slices' start addresses modulo 32 that occur, and how many slices have each.
+    phases : ndarray of int64
+        The slices' start addresses modulo 32 that occur.
+    counts : ndarray of int64
+        How many slices have each; ``[phase, case]`` where sizes are arrays.
     """
     itemsize = ELEMENT_BYTES[buffer.dtype]
-    counts = np.zeros(SECTOR_BYTES, np.int64)
-    counts[first_row * buffer.strides[2] * itemsize % SECTOR_BYTES] = 1
-    for size, stride in zip(buffer.shape[:2], buffer.strides[:2], strict=True):
-        # Places k, k + 32, k + 64, ... along the axis start at the same phase.
-        place = np.arange(min(size, SECTOR_BYTES), dtype=np.int64)
-        step, times = place * (stride * itemsize % SECTOR_BYTES), (size - 1 - place) // SECTOR_BYTES + 1
-        moved = np.zeros_like(counts)
-        for phase in np.flatnonzero(counts):
-            np.add.at(moved, (phase + step) % SECTOR_BYTES, counts[phase] * times)
-        counts = moved
-    phases = np.flatnonzero(counts)
-    return phases.astype(np.int64), counts[phases]
+    (batch, heads, *_), (batch_step, head_step, row_step, *_) = buffer.shape, (n * itemsize for n in buffer.strides)
+    unit = _common_power(batch_step, head_step, first_row * row_step)
+    classes = SECTOR_BYTES // unit
+    within = np.arange(classes)
+    if np.array_equal(heads * head_step, batch_step):  # slices follow each other
+        counts = _progression(batch * heads, head_step // unit, classes)
+    else:
+        by_head = _progression(heads, head_step // unit, classes)
+        by_batch = _progression(batch, batch_step // unit, classes)
+        counts = sum((by_head[(within - k) % classes] * by_batch[k] for k in range(classes)), np.zeros_like(by_head))
+    if first_row:
+        counts = counts[(within - first_row * row_step // unit) % classes]
+    occur = np.flatnonzero(counts.reshape(classes, -1).any(axis=1))
+    return occur * unit, counts[occur]
+
+
+def _common_power(*steps: int) -> int:
+    """The largest power of two, up to a sector, that divides all of ``steps``."""
+    bits = SECTOR_BYTES
+    for step in steps:
+        bits |= int(np.bitwise_or.reduce(np.atleast_1d(np.asarray(step % SECTOR_BYTES, np.int64))))
+    return bits & -bits
+
+
+def _progression(size: int, step: int, classes: int) -> IntArray:
+    """How many of 0, step, 2·step, ... (``size`` terms) are 0, 1, ... modulo ``classes``, a power of two."""
+    terms, stride = np.broadcast_arrays(size, step % classes)
+    first, shift = (table[..., stride] for table in _first_terms(classes))
+    # Terms first, first + period, first + 2 period, ... are alike.
+    return np.asarray(np.where(first < classes, ((terms - 1 - first) >> shift) + 1, 0), np.int64)
+
+
+@functools.cache
+def _first_terms(classes: int) -> tuple[IntArray, IntArray]:
+    """Of ``i · step`` modulo ``classes``, by step: the first i that gives a class, ``[class, step]``, and the period.
+
+    The period is a power of two, whose exponent is given. ``classes`` stands for a class that no term gives.
+    """
+    first = np.full((classes, classes), classes, np.int64)
+    for i, step in itertools.product(range(classes - 1, -1, -1), range(classes)):
+        first[i * step % classes, step] = i
+    periods = (classes // math.gcd(step, classes) for step in range(classes))
+    return first, np.array([period.bit_length() - 1 for period in periods], np.int64)

@@ -6,12 +6,13 @@ The five kernels of the backward pass are in :mod:`fa_bench.algorithms.standard_
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from fa_bench.algorithms import standard_backward as backward
+from fa_bench.algorithms import standard_softmax as softmax
 from fa_bench.algorithms.base import (
-    PLAIN,
     SECTOR_BYTES,
     Buffer,
     Launch,
@@ -22,8 +23,16 @@ from fa_bench.algorithms.base import (
     Work,
 )
 from fa_bench.algorithms.slices import tensor_sectors
-from fa_bench.algorithms.standard_plan import ROW_WARPS, Plan, spec
-from fa_bench.algorithms.tensors import ELEMENT_DEFINES, padded_head_dim, qkvo, row_vector, stride_arguments
+from fa_bench.algorithms.standard_plan import Plan, spec
+from fa_bench.algorithms.standard_softmax import SOFTMAX
+from fa_bench.algorithms.tensors import (
+    ELEMENT_DEFINES,
+    feature_tensors,
+    padded_head_dim,
+    qkvo,
+    row_vector,
+    stride_arguments,
+)
 from fa_bench.algorithms.tiles import (
     REGISTER_BUDGET,
     WARP_SIZE,
@@ -39,11 +48,12 @@ from fa_bench.errors import Unsupported
 from fa_bench.model.gpu import Gpu
 
 SCORES: Final = "standard_scores"
-SOFTMAX: Final = "standard_softmax"
 PV: Final = "standard_pv"
 
-#: The square matrices of each direction, in words.
-_MATRICES: Final[dict[Direction, str]] = {"fwd": "S and P", "bwd": "P, dP and dS", "fwd+bwd": "S, P, dP and dS"}
+#: The square matrices.
+_MATRICES: Final = ("S", "P", "P_drop", "dP", "dS")
+#: What the backward kernels know beside sizes and a causal mask; a window is in P already.
+_BACKWARD: Final = frozenset({"window", "dropout"})
 
 
 class Standard:
@@ -54,7 +64,13 @@ class Standard:
     summary = "Q·Kᵀ, softmax and P·V as three kernels; S and P go through HBM"
     uses_tile = True
     directions: tuple[Direction, ...] = ("fwd", "bwd", "fwd+bwd")
-    fused = PLAIN
+    fused: Mapping[Direction, frozenset[str]] = MappingProxyType(
+        {
+            "fwd": _BACKWARD | {"head_dim_v", "softcap", "bias", "alibi", "sinks"},
+            "bwd": _BACKWARD,
+            "fwd+bwd": _BACKWARD,
+        }
+    )
 
     def auto_tile(self, case: Case, gpu: Gpu) -> Tile:
         """The first of a list, best first, that keeps eight warps on an SM; else the first that fits.
@@ -117,42 +133,48 @@ class Standard:
             ELEMENT_DEFINES[case.dtype]: 1,
             "BLOCK_M": tile.block_m,
             "BLOCK_N": tile.block_n,
-            "DIM": plan.dim,
             "NUM_WARPS": tile.num_warps,
         }
-        sizes = (shape.heads_q, shape.heads_kv, shape.seq_q, shape.seq_kv, shape.head_dim, plan.pitch)
-        tiles = plan.q_blocks * plan.kv_blocks
+
+        def sizes(head_dim: int) -> list[Scalar]:
+            numbers = (shape.heads_q, shape.heads_kv, shape.seq_q, shape.seq_kv, head_dim, plan.pitch)
+            return [Scalar("i32", number) for number in numbers]
+
+        tiles = plan.q_blocks * plan.kv_tiles
         return (
             Launch(
-                kernel=spec(f"scores{suffix}", SCORES, {**products, "CAUSAL": int(shape.causal)}),
+                kernel=spec(
+                    f"scores{suffix}",
+                    SCORES,
+                    {"ENTRY": SCORES, "SCORES": 1, **products, "DIM": plan.dim, "CAUSAL": int(shape.causal)},
+                ),
                 grid=(shape.slices * tiles, 1, 1),
                 block=(tile.num_warps * WARP_SIZE, 1, 1),
                 smem_bytes=plan.square_smem_bytes,
                 args=(
                     *("Q", "K", "S"),
                     *stride_arguments(q, k),
-                    *(Scalar("i32", size) for size in sizes),
+                    *sizes(shape.head_dim),
                     Scalar("f32", 1 / math.sqrt(shape.head_dim)),
                 ),
                 ctas_per_slice=tiles,
             ),
+            softmax.launch(plan),
             Launch(
-                kernel=spec("softmax", SOFTMAX, {ELEMENT_DEFINES[case.dtype]: 1, **plan.split.defines}),
-                grid=(shape.slices * plan.row_blocks, 1, 1),
-                block=(ROW_WARPS * WARP_SIZE, 1, 1),
-                smem_bytes=0,
-                args=(
-                    *("S", "P", "LSE"),
-                    *(Scalar("i32", size) for size in (shape.seq_q, shape.seq_kv, plan.pitch)),
+                kernel=spec(
+                    f"pv{suffix}",
+                    PV,
+                    {"ENTRY": PV, "SCALED": 0, **products, "DIM": plan.dim_v, "STAGES": tile.stages},
                 ),
-                ctas_per_slice=plan.row_blocks,
-            ),
-            Launch(
-                kernel=spec(f"pv{suffix}", PV, {**products, "STAGES": tile.stages}),
                 grid=(shape.slices * plan.q_blocks, 1, 1),
                 block=(tile.num_warps * WARP_SIZE, 1, 1),
                 smem_bytes=plan.rows_smem_bytes,
-                args=(*("P", "V", "O"), *stride_arguments(v, o), *(Scalar("i32", size) for size in sizes)),
+                args=(
+                    *(softmax.weights(case), "V", "O"),
+                    *stride_arguments(v, o),
+                    *sizes(shape.dim_v),
+                    Scalar("f32", 1.0),
+                ),
                 ctas_per_slice=plan.q_blocks,
             ),
         )
@@ -168,12 +190,14 @@ class Standard:
         Tq = ceil(seq_q / block_m), Tkv = ceil(seq_kv / block_n), per slice:
 
         * scores: a CTA per tile of S reads its rows of Q and of K: Q is read Tkv times, K Tq times, σ each. All of
-          S is written once, under a causal mask too: seq_q · ρ.
-        * softmax: S is read once, seq_q · ρ, as long as a row fits the registers of its lanes (16,384 elements);
-          of a longer row all segments but the last are read once more, (segments - 1) · segment · itemsize / 32
-          sectors. P is written once, seq_q · ρ. LSE: a row's first lane writes its four bytes, one sector per row.
-        * P·V: a CTA per block_m rows of O reads its rows of P and all of V: P once, seq_q · ρ; V Tq times σ(seq_kv).
-          O is written once, σ(seq_q).
+          S is written once: seq_q · ρ.
+        * softmax: S is read once and P written once, seq_q · ρ each, and LSE with a sector per row; what longer rows
+          and features add is derived in :func:`fa_bench.algorithms.standard_softmax.sectors`.
+        * P·V: a CTA per block_m rows of O reads its rows of P, or of P_drop, and all of V: P once, seq_q · ρ; V Tq
+          times σ(seq_kv). O is written once, σ(seq_q). V and O have head_dim_v columns.
+
+        No tile is left out: under a causal mask and outside a window S is computed, written and read as everywhere
+        else, as a framework does that multiplies matrices.
 
         Query heads that share a K/V head each read it. Where rows start on a sector and sizes are multiples of the
         tile, that is 4 N² elements for S and P, and N² D (1/block_n + 2/block_m) for Q, K and V: the papers'
@@ -188,20 +212,23 @@ class Standard:
     def work(self, case: Case) -> Work:
         """Whole tiles, padded columns and masked scores included; two FLOPs per product.
 
-        Exponentials, per lane of the softmax kernel: one per element that its registers hold in each pass, one per
-        segment to raise the running maximum, one to go from the lane's to the warp's maximum, one per warp of a row
-        of several, and one for the factor of the last segment. The backward pass has four products and no exponential.
+        The exponentials are those of :func:`fa_bench.algorithms.standard_softmax.exponentials`. The backward pass has
+        four products and no exponential.
         """
         plan = Plan(case, resolved_tile(case))
-        tile, split = plan.tile, plan.split
-        flops = 2 * case.shape.slices * plan.q_blocks * plan.kv_blocks * tile.block_m * tile.block_n * plan.dim
-        lanes = case.shape.slices * plan.row_blocks * ROW_WARPS * WARP_SIZE
-        elements = split.segment // (split.warps_per_row * WARP_SIZE)
-        combine = split.warps_per_row if split.warps_per_row > 1 else 0
-        exps = lanes * ((2 * split.segments - 1) * elements + split.segments + 2 + combine) if case.forward else 0
-        product = (0, flops, 0) if case.dtype == "fp32" else (flops, 0, 0)
-        forward = ((SCORES, *product), (SOFTMAX, 0, 0, exps), (PV, *product)) if case.forward else ()
-        kernels = (*forward, *(backward.work(product) if case.backward else ()))
+        tile = plan.tile
+        pairs = case.shape.slices * plan.q_blocks * plan.kv_tiles * tile.block_m * tile.block_n
+
+        def product(dim: int) -> tuple[int, int, int]:
+            flops = 2 * pairs * dim
+            return (0, flops, 0) if case.dtype == "fp32" else (flops, 0, 0)
+
+        exps = softmax.exponentials(plan) if case.forward else 0
+        forward = ((SCORES, *product(plan.dim)), (SOFTMAX, 0, 0, exps), (PV, *product(plan.dim_v)))
+        kernels = (
+            *(forward if case.forward else ()),
+            *(backward.work(product(plan.dim)) if case.backward else ()),
+        )
         return Work(sum(tensor + fma for _, tensor, fma, _ in kernels), exps, kernels)
 
     def explain(self, case: Case) -> str:
@@ -211,42 +238,39 @@ class Standard:
         matrix = f"{shape.seq_q} rows x {plan.row_sectors} sectors per slice"
         again = f", and {split.reread} elements of each row again" if split.reread else ""
         derivations = {
-            (SCORES, "Q", "read"): f"Σ_slices {plan.kv_blocks}·σ({shape.seq_q})",
+            (SCORES, "Q", "read"): f"Σ_slices {plan.kv_tiles}·σ({shape.seq_q})",
             (SCORES, "K", "read"): f"Σ_slices {plan.q_blocks}·σ({shape.seq_kv})",
             (SCORES, "S", "write"): matrix,
-            (SOFTMAX, "S", "read"): matrix + again,
-            (SOFTMAX, "P", "write"): matrix,
-            (SOFTMAX, "LSE", "write"): f"{shape.seq_q} rows x 1 sector per slice",
-            (PV, "P", "read"): matrix,
+            **softmax.derivations(plan, matrix, again),
+            (PV, softmax.weights(case), "read"): matrix,
             (PV, "V", "read"): f"Σ_slices {plan.q_blocks}·σ({shape.seq_kv})",
             (PV, "O", "write"): f"Σ_slices σ({shape.seq_q})",
         }
+        sectors = (_sectors(plan) if case.forward else {}) | (backward.sectors(plan) if case.backward else {})
+        if case.backward:
+            derivations |= backward.derivations(plan, matrix, again)
+        names = [name for name in _MATRICES if any(name == tensor for _, tensor, _ in sectors)]
+        asked = ", ".join((*shape.named, *case.features.named))
         lines = [
-            f"standard, tile {tile}, {tile.num_warps} warps: {plan.q_blocks} x {plan.kv_blocks} tiles of S per slice; "
-            f"slices: {shape.slices}.",
+            f"standard{f' with {asked}' if asked else ''}, tile {tile}, {tile.num_warps} warps: {plan.q_blocks} x "
+            f"{plan.kv_tiles} tiles of S per slice; slices: {shape.slices}.",
             row_sizes(case, self.program(case)),
-            f"Rows of {_MATRICES[case.direction]}: {shape.seq_kv} elements, {plan.pitch} apart: {plan.row_sectors} "
-            f"sectors. The kernels that go over rows hold {split.segment} elements of one in "
+            f"Rows of {', '.join(names[:-1])} and {names[-1]}: {shape.seq_kv} elements, {plan.pitch} apart: "
+            f"{plan.row_sectors} sectors. The kernels that go over rows hold {split.segment} elements of one in "
             f"{split.warps_per_row * WARP_SIZE} lanes.",
             f"A warp instruction copies {plan.copy.group_rows} rows x {plan.copy.column_bytes} bytes of Q, K or V; "
             "σ(n) = sectors of a slice's first n rows.",
         ]
-        sectors: dict[tuple[str, str, Op], int] = {}
-        if case.forward:
-            sectors |= _sectors(plan)
-        if case.backward:
-            sectors |= backward.sectors(plan)
-            derivations |= backward.derivations(plan, matrix, again)
         width = max(len(kernel) for kernel, _, _ in sectors)
         for (kernel, tensor, op), n in sectors.items():
             text = derivations[kernel, tensor, op]
-            lines.append(f"{kernel:<{width}} {tensor:<4} {op:<5}  {text} = {n} sectors = {n * SECTOR_BYTES} bytes")
+            lines.append(f"{kernel:<{width}} {tensor:<6} {op:<5}  {text} = {n} sectors = {n * SECTOR_BYTES} bytes")
         return "\n".join((*lines, _passes(plan, sectors)))
 
 
 def _passes(plan: Plan, sectors: dict[tuple[str, str, Op], int]) -> str:
     """How often ``sectors`` go over each square matrix, and their share of all: one sentence."""
-    matrices = [(tensor, op, n) for (_, tensor, op), n in sectors.items() if tensor in ("S", "P", "dP", "dS")]
+    matrices = [(tensor, op, n) for (_, tensor, op), n in sectors.items() if tensor in _MATRICES]
     parts = []
     for name in dict.fromkeys(tensor for tensor, _, _ in matrices):
         ops = [op for tensor, op, _ in matrices if tensor == name]
@@ -269,7 +293,7 @@ def _smem_bytes(case: Case, tile: Tile) -> int:
 def _row_registers(case: Case, tile: Tile, warps: int) -> int:
     """Registers per thread for the accumulators of S or O, whichever are more, and fp32's operand micro-tile."""
     rows = tile.block_m // warps
-    accumulators = rows * max(tile.block_n, padded_head_dim(case.shape.head_dim)) // WARP_SIZE
+    accumulators = rows * max(tile.block_n, padded_head_dim(case.shape.dim_v)) // WARP_SIZE
     return accumulators + (rows if case.dtype == "fp32" else 0)
 
 
@@ -280,9 +304,9 @@ def _registers(case: Case, tile: Tile) -> int:
 
 
 def _buffers(plan: Plan) -> tuple[Buffer, ...]:
-    """Q, K, V, O, LSE, S, P."""
+    """Q, K, V, O, LSE, what features take, and the square matrices."""
     case = plan.case
-    return (*qkvo(case), row_vector("LSE", case, "output"), plan.matrix("S"), plan.matrix("P"))
+    return (*qkvo(case), row_vector("LSE", case, "output"), *feature_tensors(case), *softmax.matrices(plan))
 
 
 def _sectors(plan: Plan) -> dict[tuple[str, str, Op], int]:
@@ -290,13 +314,11 @@ def _sectors(plan: Plan) -> dict[tuple[str, str, Op], int]:
     shape = plan.case.shape
     q, k, v, o = qkvo(plan.case)
     return {
-        (SCORES, "Q", "read"): tensor_sectors(q, plan.copy) * plan.kv_blocks,
+        (SCORES, "Q", "read"): tensor_sectors(q, plan.copy) * plan.kv_tiles,
         (SCORES, "K", "read"): tensor_sectors(k, plan.copy) * shape.group * plan.q_blocks,
         (SCORES, "S", "write"): plan.matrix_sectors,
-        (SOFTMAX, "S", "read"): plan.matrix_sectors + plan.reread_sectors,
-        (SOFTMAX, "P", "write"): plan.matrix_sectors,
-        (SOFTMAX, "LSE", "write"): shape.slices * shape.seq_q,
-        (PV, "P", "read"): plan.matrix_sectors,
-        (PV, "V", "read"): tensor_sectors(v, plan.copy) * shape.group * plan.q_blocks,
-        (PV, "O", "write"): tensor_sectors(o, plan.store),
+        **softmax.sectors(plan),
+        (PV, softmax.weights(plan.case), "read"): plan.matrix_sectors,
+        (PV, "V", "read"): tensor_sectors(v, plan.v_copy) * shape.group * plan.q_blocks,
+        (PV, "O", "write"): tensor_sectors(o, plan.o_store),
     }

@@ -5,7 +5,8 @@ dS = P ∘ (dP - rowsum(P ∘ dP)); dQ = scale · dS·K; dK = scale · dSᵀ·Q.
 seven passes over matrices of seq_q x seq_kv. A causal mask leaves out none of it: behind the diagonal P and dS are 0,
 and read and written as such.
 
-dV and dK are one kernel, compiled under two names: both are a square matrix, transposed, times a matrix of queries.
+dV and dK are one kernel, compiled under two names: both are a square matrix, transposed, times a matrix of queries. dP
+is the forward pass' kernel of scores, with neither scale nor mask, and dQ that of P·V, with a scale.
 """
 
 from __future__ import annotations
@@ -14,11 +15,20 @@ import math
 from dataclasses import replace
 from typing import Final
 
+from fa_bench.algorithms import standard_softmax as softmax
 from fa_bench.algorithms.base import Buffer, Launch, Op, Scalar
 from fa_bench.algorithms.slices import tensor_sectors
 from fa_bench.algorithms.standard_plan import ROW_WARPS, Plan, spec
-from fa_bench.algorithms.tensors import ELEMENT_DEFINES, attention_tensor, qkvo, row_vector, stride_arguments
+from fa_bench.algorithms.tensors import (
+    ELEMENT_DEFINES,
+    attention_tensor,
+    dropout_arguments,
+    qkvo,
+    row_vector,
+    stride_arguments,
+)
 from fa_bench.algorithms.tiles import REGISTER_BUDGET, WARP_SIZE
+from fa_bench.sizes import choose
 
 DV: Final = "standard_bwd_dv"
 DP: Final = "standard_bwd_dp"
@@ -31,7 +41,7 @@ _ROW_UNIT: Final = 16
 
 
 def buffers(plan: Plan) -> tuple[Buffer, ...]:
-    """Q, K, V, O, LSE, dO, dQ, dK, dV, S, P, dP, dS; O and LSE are outputs if the forward pass is asked for."""
+    """Q, K, V, O, LSE, dO, dQ, dK, dV and square matrices; O and LSE are outputs if the forward pass is asked for."""
     case, shape = plan.case, plan.case.shape
     q, k, v, o = qkvo(case)
     role = o.role if case.forward else "workspace"
@@ -41,7 +51,8 @@ def buffers(plan: Plan) -> tuple[Buffer, ...]:
         attention_tensor("dQ", case, shape.heads_q, shape.seq_q, "output"),
         attention_tensor("dK", case, shape.heads_kv, shape.seq_kv, "output"),
         attention_tensor("dV", case, shape.heads_kv, shape.seq_kv, "output"),
-        *(plan.matrix(name) for name in ("S", "P", "dP", "dS")),
+        *softmax.matrices(plan),
+        *(plan.matrix(name) for name in ("dP", "dS")),
     )
 
 
@@ -87,7 +98,7 @@ def launches(plan: Plan) -> tuple[Launch, ...]:
         for size in (shape.heads_q, shape.heads_kv, shape.seq_q, shape.seq_kv, shape.head_dim, plan.pitch)
     ]
     scale = 1 / math.sqrt(shape.head_dim)
-    tiles, warps = plan.q_blocks * plan.kv_blocks, _key_warps(plan)
+    tiles, warps = plan.q_blocks * plan.kv_tiles, _key_warps(plan)
 
     def strides(*names: str) -> tuple[Scalar, ...]:
         return stride_arguments(*(tensors[name] for name in names))
@@ -95,34 +106,44 @@ def launches(plan: Plan) -> tuple[Launch, ...]:
     def of_keys(entry: str, matrix: str, queries: str, gradient: str, factor: float) -> Launch:
         return Launch(
             kernel=spec(f"standard_bwd_dkdv{suffix}", entry, {"ENTRY": entry, **staged, "NUM_WARPS": warps}),
-            grid=(shape.batch * shape.heads_kv * plan.kv_blocks, 1, 1),
+            grid=(shape.batch * shape.heads_kv * plan.kv_tiles, 1, 1),
             block=(warps * WARP_SIZE, 1, 1),
             smem_bytes=_key_smem_bytes(plan),
             args=(matrix, queries, gradient, *strides(queries, gradient), *sizes, Scalar("f32", factor)),
             # Else a CTA of a K/V head works for several slices.
-            ctas_per_slice=plan.kv_blocks if shape.group == 1 else 0,
+            ctas_per_slice=choose(shape.group == 1, plan.kv_tiles, 0),
         )
 
     return (
-        of_keys(DV, "P", "dO", "dV", 1.0),
+        of_keys(DV, softmax.weights(case), "dO", "dV", 1.0),
         Launch(
-            kernel=spec(f"standard_bwd_dp{suffix}", DP, {**product, "NUM_WARPS": tile.num_warps}),
+            kernel=spec(
+                f"scores{suffix}",
+                DP,
+                {"ENTRY": DP, "SCORES": 0, **product, "NUM_WARPS": tile.num_warps, "CAUSAL": 0},
+            ),
             grid=(shape.slices * tiles, 1, 1),
             block=(tile.num_warps * WARP_SIZE, 1, 1),
             smem_bytes=plan.square_smem_bytes,
-            args=("dO", "V", "dP", *strides("dO", "V"), *sizes),
+            args=("dO", "V", "dP", *strides("dO", "V"), *sizes, Scalar("f32", 1.0)),
             ctas_per_slice=tiles,
         ),
         Launch(
-            kernel=spec("standard_bwd_ds", DS, {**element, **plan.split.defines}),
+            kernel=spec(
+                "standard_bwd_ds", DS, {**element, **plan.split.defines, "DROPOUT": int(case.features.dropout_p > 0)}
+            ),
             grid=(shape.slices * plan.row_blocks, 1, 1),
             block=(ROW_WARPS * WARP_SIZE, 1, 1),
             smem_bytes=0,
-            args=("P", "dP", "dS", *(Scalar("i32", size) for size in (shape.seq_q, shape.seq_kv, plan.pitch))),
+            args=(
+                *("P", "dP", "dS"),
+                *(Scalar("i32", size) for size in (shape.heads_q, shape.seq_q, shape.seq_kv, plan.pitch)),
+                *dropout_arguments(case),
+            ),
             ctas_per_slice=plan.row_blocks,
         ),
         Launch(
-            kernel=spec(f"standard_bwd_dq{suffix}", DQ, {**staged, "NUM_WARPS": tile.num_warps}),
+            kernel=spec(f"pv{suffix}", DQ, {"ENTRY": DQ, "SCALED": 1, **staged, "NUM_WARPS": tile.num_warps}),
             grid=(shape.slices * plan.q_blocks, 1, 1),
             block=(tile.num_warps * WARP_SIZE, 1, 1),
             smem_bytes=plan.rows_smem_bytes,
@@ -142,12 +163,13 @@ def sectors(plan: Plan) -> dict[tuple[str, str, Op], int]:
     With Tq = ceil(seq_q / block_m) and Tkv = ceil(seq_kv / block_n), per slice:
 
     * dV: a CTA per block_n rows of dV reads its columns of P and all of dO, of each query head that shares its K/V
-      head: P once, seq_q · ρ; dO Tkv times σ(seq_q). dV is written once per K/V head, σ(seq_kv): query heads add up
-      inside the CTA.
+      head: P, or with dropout P_drop, once, seq_q · ρ; dO Tkv times σ(seq_q). dV is written once per K/V head,
+      σ(seq_kv): query heads add up inside the CTA.
     * dP: a CTA per tile of dP reads its rows of dO and of V: dO Tkv times σ(seq_q), V Tq times σ(seq_kv), by each query
       head. dP is written once, seq_q · ρ.
     * dS: P and dP are read once, seq_q · ρ each, as long as a row fits the registers of its lanes; of a longer row all
-      segments but the last once more, as in the softmax. dS is written once.
+      segments but the last once more, as in the softmax. dS is written once. Which pairs dropout drops follows from
+      their places and moves nothing.
     * dQ: a CTA per block_m rows of dQ reads its rows of dS and all of K: dS once, K Tq times σ(seq_kv), by each query
       head. dQ is written once, σ(seq_q).
     * dK: as dV, with dS for P and Q for dO.
@@ -158,10 +180,10 @@ def sectors(plan: Plan) -> dict[tuple[str, str, Op], int]:
     shape, copy = plan.case.shape, plan.copy
     q, k, v, _ = qkvo(plan.case)
     matrix, again = plan.matrix_sectors, plan.reread_sectors
-    by_keys = plan.kv_blocks * tensor_sectors(q, copy)  # of Q, and of dO, which lies in memory alike
+    by_keys = plan.kv_tiles * tensor_sectors(q, copy)  # of Q, and of dO, which lies in memory alike
     by_queries = plan.q_blocks * shape.group * tensor_sectors(k, copy)  # of K and V
     return {
-        (DV, "P", "read"): matrix,
+        (DV, softmax.weights(plan.case), "read"): matrix,
         (DV, "dO", "read"): by_keys,
         (DV, "dV", "write"): tensor_sectors(v, plan.store),
         (DP, "dO", "read"): by_keys,
@@ -189,10 +211,10 @@ def derivations(plan: Plan, matrix: str, again: str) -> dict[tuple[str, str, str
         One pass over a square matrix in words, and what a long row adds to it.
     """
     shape = plan.case.shape
-    queries = f"Σ_slices {plan.kv_blocks}·σ({shape.seq_q})"
+    queries = f"Σ_slices {plan.kv_tiles}·σ({shape.seq_q})"
     keys = f"Σ_slices {plan.q_blocks}·σ({shape.seq_kv})"
     return {
-        (DV, "P", "read"): matrix,
+        (DV, softmax.weights(plan.case), "read"): matrix,
         (DV, "dO", "read"): queries,
         (DV, "dV", "write"): f"Σ_kv-heads σ({shape.seq_kv})",
         (DP, "dO", "read"): queries,

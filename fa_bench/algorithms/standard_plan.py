@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from fa_bench.algorithms.base import SECTOR_BYTES, Buffer, KernelSpec
-from fa_bench.algorithms.tiles import CHUNK_BYTES, WARP_SIZE, TilePlan
+from fa_bench.algorithms.tensors import padded_head_dim
+from fa_bench.algorithms.tiles import CHUNK_BYTES, FP32_STORE, WARP_SIZE, Access, TilePlan, copy_access
+from fa_bench.sizes import ceil_div, covering_power_up_to, is_array
 
 #: Rows of S, P, dP and dS start at multiples of this many elements.
 PITCH_ELEMENTS: Final = 64
@@ -50,39 +51,30 @@ class Plan(TilePlan):
     """The numbers of standard attention that follow from a case's tile."""
 
     @property
-    def kv_blocks(self) -> int:
-        """Tiles along the keys of a slice."""
-        return math.ceil(self.case.shape.seq_kv / self.tile.block_n)
-
-    @property
     def pitch(self) -> int:
         """Elements from row to row of S and P."""
-        return math.ceil(self.case.shape.seq_kv / PITCH_ELEMENTS) * PITCH_ELEMENTS
+        return ceil_div(self.case.shape.seq_kv, PITCH_ELEMENTS) * PITCH_ELEMENTS
 
     @property
     def row_sectors(self) -> int:
         """Sectors of a row of S or P: rows start on a sector and are read and written in whole chunks."""
-        return math.ceil(self.case.shape.seq_kv * self.case.itemsize / SECTOR_BYTES)
+        return ceil_div(self.case.shape.seq_kv * self.case.itemsize, SECTOR_BYTES)
 
     @property
     def split(self) -> RowSplit:
         """As few warps per row as can hold it; chunks per lane in powers of two, so that lengths share kernels."""
         chunk_elements = CHUNK_BYTES // self.case.itemsize
-        row_chunks = math.ceil(self.case.shape.seq_kv / chunk_elements)
+        per_lane = ceil_div(ceil_div(self.case.shape.seq_kv, chunk_elements), WARP_SIZE)
         most = _LANE_ELEMENTS // chunk_elements
-        warps, chunks = 1, 1
-        while warps * chunks * WARP_SIZE < row_chunks and (warps < ROW_WARPS or chunks < most):
-            if chunks < most:
-                chunks *= 2
-            else:
-                warps *= 2
+        chunks = covering_power_up_to(per_lane, most)
+        warps = covering_power_up_to(ceil_div(per_lane, most), ROW_WARPS)
         segment = warps * chunks * WARP_SIZE * chunk_elements
-        return RowSplit(warps, chunks, segment, math.ceil(self.case.shape.seq_kv / segment))
+        return RowSplit(warps, chunks, segment, ceil_div(self.case.shape.seq_kv, segment))
 
     @property
     def row_blocks(self) -> int:
         """CTAs per slice of a kernel that goes over rows of the square matrices."""
-        return math.ceil(self.case.shape.seq_q / self.split.rows)
+        return ceil_div(self.case.shape.seq_q, self.split.rows)
 
     @property
     def matrix_sectors(self) -> int:
@@ -102,9 +94,24 @@ class Plan(TilePlan):
         return Buffer(name, self.case.dtype, dims, strides, "workspace")
 
     @property
+    def dim_v(self) -> int:
+        """head_dim_v of the tile in shared memory."""
+        return padded_head_dim(self.case.shape.dim_v)
+
+    @property
+    def v_copy(self) -> Access:
+        """What an instruction covers of V."""
+        return copy_access(self.dim_v * self.case.itemsize)
+
+    @property
+    def o_store(self) -> Access:
+        """The same for O."""
+        return FP32_STORE if self.case.dtype == "fp32" else self.v_copy
+
+    @property
     def matrix_tile_bytes(self) -> int:
         """Shared memory of a tile of a square matrix: the swizzle wants rows of a multiple of 64 bytes."""
-        return self.tile.block_m * math.ceil(self.tile.block_n * self.case.itemsize / 64) * 64
+        return self.tile.block_m * ceil_div(self.tile.block_n * self.case.itemsize, 64) * 64
 
     @property
     def square_smem_bytes(self) -> int:
@@ -115,11 +122,12 @@ class Plan(TilePlan):
     @property
     def rows_smem_bytes(self) -> int:
         """``stages`` tiles of P and V, or of dS and K; the 16-bit kernels stage O or dQ in their place."""
-        row = self.dim * self.case.itemsize
+        row = self.dim_v * self.case.itemsize
         staged = 0 if self.case.dtype == "fp32" else self.tile.block_m * row
         return max(self.tile.stages * (self.matrix_tile_bytes + self.tile.block_n * row), staged)
 
 
 def spec(stem: str, entry: str, defines: Mapping[str, int | str]) -> KernelSpec:
-    """The kernel ``entry`` of ``kernels/standard``."""
-    return KernelSpec(f"standard/{stem}.cu", entry, tuple((name, str(value)) for name, value in defines.items()))
+    """The kernel ``entry`` of ``kernels/standard``; what differs among the cases of a grid has no text."""
+    texts = ((name, "" if is_array(value) else str(value)) for name, value in defines.items())
+    return KernelSpec(f"standard/{stem}.cu", entry, tuple(texts))

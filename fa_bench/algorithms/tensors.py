@@ -7,9 +7,13 @@ from typing import Final
 from fa_bench.algorithms.base import Buffer, Role, Scalar
 from fa_bench.cases import AttentionShape, Case
 from fa_bench.random_bits import drop_threshold
+from fa_bench.sizes import ceil_div, least
 
 #: Head dimensions that kernels are compiled for; any multiple of 8 up to 256 runs in the next larger tile.
 PADDED_HEAD_DIMS: Final = (32, 64, 96, 128, 192, 256)
+
+#: Elements that rows of the bias are padded to a multiple of.
+_BIAS_UNIT: Final = 8
 
 ELEMENT_DEFINES: Final = {"fp16": "ELEMENT_FP16", "bf16": "ELEMENT_BF16", "fp32": "ELEMENT_FP32"}
 
@@ -37,9 +41,23 @@ def qkvo(case: Case) -> tuple[Buffer, Buffer, Buffer, Buffer]:
     return (
         attention_tensor("Q", case, shape.heads_q, queries, "input"),
         attention_tensor("K", case, shape.heads_kv, keys, "input"),
-        attention_tensor("V", case, shape.heads_kv, keys, "input"),
-        attention_tensor("O", case, shape.heads_q, queries, "output"),
+        attention_tensor("V", case, shape.heads_kv, keys, "input", shape.dim_v),
+        attention_tensor("O", case, shape.heads_q, queries, "output", shape.dim_v),
     )
+
+
+def feature_tensors(case: Case) -> tuple[Buffer, ...]:
+    """What the features of ``case`` take beside Q, K and V: bias, slopes, sinks.
+
+    A row of the bias is padded to whole 8 elements; one bias serves all batches.
+    """
+    shape, features = case.shape, case.features
+    pitch = ceil_div(shape.seq_kv, _BIAS_UNIT) * _BIAS_UNIT
+    strides = (0, shape.seq_q * pitch, pitch, 1)
+    bias = Buffer("bias", case.dtype, (1, shape.heads_q, shape.seq_q, pitch), strides, "input")
+    slopes, sinks = (Buffer(name, "fp32", (1, shape.heads_q, 1), (0, 1, 1), "input") for name in ("slopes", "sinks"))
+    asked = ((bias, features.bias), (slopes, features.alibi), (sinks, features.sinks))
+    return tuple(buffer for buffer, there in asked if there)
 
 
 def row_vector(name: str, case: Case, role: Role) -> Buffer:
@@ -67,9 +85,9 @@ def window_arguments(shape: AttentionShape) -> tuple[Scalar, ...]:
 
     No limit is one that no key is beyond; sums of positions then stay within 32 bits.
     """
-    most = shape.seq_q + shape.seq_kv
+    limit = shape.seq_q + shape.seq_kv
     sides = (shape.window_left, shape.window_right)
-    return tuple(Scalar("i32", most if side is None else min(side, most)) for side in sides)
+    return tuple(Scalar("i32", limit if side is None else least(side, limit)) for side in sides)
 
 
 def dropout_arguments(case: Case) -> tuple[Scalar, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -11,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fa_bench.algorithms.base import Program
+from fa_bench.algorithms.reach import Reach, reach
 from fa_bench.algorithms.tensors import padded_head_dim
 from fa_bench.cases import Case, Tile
 from fa_bench.errors import UsageError
 from fa_bench.model.gpu import Gpu
+from fa_bench.sizes import ceil_div
 from fa_bench.units import format_bytes
 
 CHUNK_BYTES: Final = 16
@@ -24,6 +25,9 @@ WARP_SIZE: Final = 32
 #: less beside them has room for more), and beyond which the accumulators alone can't stay in a thread's 255.
 REGISTER_BUDGET: Final = 176
 REGISTER_LIMIT: Final = 232
+
+#: The longest side of a tile in an algorithm's list that depends on lengths.
+_LONGEST_SIDE: Final = 128
 
 #: CTAs of a grid's x axis.
 GRID_LIMIT: Final = 2**31 - 1
@@ -76,6 +80,11 @@ def row_unit(case: Case) -> int:
 def covering_power(size: int) -> int:
     """The smallest power of two, at least 16, that is not below ``size``: a larger tile would be half empty."""
     return max(16, 1 << (size - 1).bit_length())
+
+
+def length_kind(seq: int) -> int:
+    """What a default tile may ask of a length: lengths of a kind have the same one."""
+    return min(covering_power(seq), _LONGEST_SIDE)
 
 
 def default_stages(case: Case) -> int:
@@ -147,7 +156,12 @@ class TilePlan:
     @property
     def q_blocks(self) -> int:
         """Q tiles of a slice."""
-        return math.ceil(self.case.shape.seq_q / self.tile.block_m)
+        return ceil_div(self.case.shape.seq_q, self.tile.block_m)
+
+    @property
+    def kv_tiles(self) -> int:
+        """K/V tiles of a K/V head."""
+        return ceil_div(self.case.shape.seq_kv, self.tile.block_n)
 
     @property
     def warp_rows(self) -> int:
@@ -167,7 +181,16 @@ class TilePlan:
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan(TilePlan):
-    """The plan of a kernel that owns a Q tile and streams past it what K/V tiles its mask and window reach."""
+    """The plan of a kernel that owns a Q tile and streams past it what K/V tiles its mask and window reach.
+
+    `key_reach` is what all tiles together read; `q_rows`, `kv_blocks` and `kv_range` say it tile by tile, for one case.
+    """
+
+    def key_reach(self) -> Reach:
+        """Rows of K and V that the Q tiles of a slice read."""
+        shape, tile = self.case.shape, self.tile
+        sides = shape.window_left, shape.right
+        return reach(self.q_blocks, tile.block_m, shape.seq_kv, tile.block_n, shape.diagonal, *sides)
 
     def q_rows(self) -> npt.NDArray[np.int64]:
         """Rows of each Q tile."""

@@ -21,6 +21,7 @@ from fa_bench.cli import output
 from fa_bench.cli.baseline import baseline
 from fa_bench.cli.cache import cache
 from fa_bench.cli.check import check
+from fa_bench.cli.claims import claims
 from fa_bench.cli.compare import compare
 from fa_bench.cli.diff import diff
 from fa_bench.cli.doctor import doctor
@@ -100,6 +101,7 @@ _COMMANDS: Final[tuple[tuple[Callable[..., int | None], type[TyperCommand]], ...
     (profile, TyperCommand),
     (diff, TyperCommand),
     (validate, TyperCommand),
+    (claims, TyperCommand),
     (trace, TyperCommand),
     (tune, AxesCommand),
     (predict, AxesCommand),

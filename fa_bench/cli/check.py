@@ -52,6 +52,12 @@ DEFAULT_AXES: Final = {
 _RAGGED: Final = {**DEFAULT_AXES, "seq": "65x130,130x65", "heads": "4"}
 #: Scores of standard normal inputs reach about 4: only a small softcap shows in 16 bits.
 _WHOLE: Final = "softcap=2+bias+alibi+sinks+dropout=0.1"
+_BSHD: Final = {**_RAGGED, "seq": "65x130", "head_dim": "40", "dtype": "fp16", "layout": "bshd"}
+_FP32: Final = {**_RAGGED, "seq": "65x130", "head_dim": "64", "dtype": "fp32", "impl": "standard"}
+_SEQLENS: Final = "5x7,0x3,65x130,3x0,130x65"
+_PACKED: Final = {axis: value for axis, value in _RAGGED.items() if axis not in ("seq", "batch")} | {
+    "seqlens": _SEQLENS
+}
 ALL_AXES: Final = (
     DEFAULT_AXES,
     {**_RAGGED, "head_dim": "40,64,128", "direction": "bwd,fwd+bwd"},
@@ -72,13 +78,21 @@ ALL_AXES: Final = (
     },
     {**_RAGGED, "head_dim": "64,128", "head_dim_v": "96", "dtype": "fp16,bf16", "features": f"none,{_WHOLE}"},
     {
-        **{axis: value for axis, value in _RAGGED.items() if axis not in ("seq", "batch")},
-        "seqlens": "5x7,0x3,65x130,3x0,130x65",
+        **_PACKED,
         "head_dim": "40,64,128",
         "dtype": "fp16,bf16",
         "window": "none,40:20",
         "features": f"none,{_WHOLE}",
     },
+    # What is fused in fp32 is so in standard attention alone.
+    {**_FP32, "window": "none,40:20", "features": _WHOLE},
+    {**_FP32, "direction": "bwd", "window": "40:20", "features": "dropout=0.1"},
+    # The other layout. Rows of 40 elements begin anywhere in a sector, here at other places than above. The kernels are
+    # those of the grids before, so that nothing is compiled for it.
+    {**_BSHD, "direction": "fwd,bwd"},
+    {**_BSHD, "window": "40:20", "features": _WHOLE},
+    {**_BSHD, "direction": "bwd", "window": "40:20", "features": "dropout=0.1"},
+    {**_PACKED, "head_dim": "40", "dtype": "fp16", "layout": "bshd", "features": _WHOLE},
 )
 #: What an option puts aside of a grid.
 _INSTEAD: Final = {"seqlens": ("seq", "batch"), "seq": ("seqlens",)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -43,10 +43,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fa_bench.backends.base import Backend, BackendName
+    from fa_bench.model.gpu import Gpu
     from fa_bench.model.peaks import MeasuredPeaks
     from fa_bench.report.case_traffic import CaseTraffic
     from fa_bench.report.tables import Table
-    from fa_bench.sweep.plan import SweepPlan
+    from fa_bench.sweep.build import Predictor
+    from fa_bench.sweep.plan import SweepPlan, SweepRequest
+
+#: With more cases than this a table, or a row, per tensor is no longer read.
+_MANY_CASES: Final = 10_000
 
 
 def io_model(
@@ -74,6 +79,19 @@ def io_model(
     measure: Annotated[
         bool, typer.Option("--measure/--no-measure", help="Count bytes by executing the kernels, or only predict.")
     ] = True,
+    per: Annotated[
+        str | None,
+        typer.Option(
+            "--per",
+            help="Rows of CSV: one per tensor, or with --no-measure one per case, a million of them in seconds.",
+            metavar="tensor|case",
+            show_default="tensor; case for a CSV of more than 10,000 cases without measuring",
+        ),
+    ] = None,
+    dram: Annotated[
+        bool,
+        typer.Option("--dram", help="With --per case: DRAM bytes and rooflines too, up to 0.1 ms for each case."),
+    ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print how the prediction comes about, for the first shape.")
     ] = False,
@@ -126,6 +144,9 @@ def io_model(
     if not measure and (interval or counters != "global"):
         option = "--interval" if interval else f"--counters {counters}"
         raise UsageError(f"--no-measure counts nothing, and {option} asks for counts.", "Leave one of them out.")
+    if _per_case(output, per, measure, request, dram):
+        target = target_gpu(gpu, model_only)
+        return _grid(output, request, target, sram_bytes, _predictor(output, target, peaks, dram))
     if measure and not asked.ncu and (reason := missing_emulator()) is not None:
         raise DeviceUnavailable(reason, hint="--no-measure predicts without it; see also fa-bench doctor.")
     if measure and not asked.ncu and (note := shipped_only()):
@@ -150,6 +171,57 @@ def io_model(
         output.warn(sentence)
     missing = uncounted(case.record for case in cases) if require_counters else 0
     return _verdict(output, cases) or int(missing > 0)
+
+
+def _per_case(output: Output, per: str | None, measure: bool, request: SweepRequest, dram: bool) -> bool:
+    """Whether rows are cases: as asked, or because there are very many of them."""
+    from fa_bench.errors import UsageError
+    from fa_bench.grid.plan import case_count
+
+    if per not in (None, "tensor", "case"):
+        raise UsageError(f"--per: {per!r} is neither tensor nor case.")
+    possible = not measure and output.fmt is Format.CSV
+    if per == "case" and not possible:
+        raise UsageError("--per case is for predictions as CSV.", "Add --no-measure --format csv.")
+    many = per is None and not measure and case_count(request, len(request.impls)) > _MANY_CASES
+    if many and possible:
+        output.say(f"More than {_MANY_CASES:,} cases: one row per case; --per tensor has one per tensor.")
+    elif many:
+        output.say(f"More than {_MANY_CASES:,} cases, one by one: --format csv has a row per case in seconds.")
+        many = False
+    if dram and not many and per != "case":
+        raise UsageError("--dram adds columns to the rows of --per case.", "Add --per case --no-measure --format csv.")
+    if (many or per == "case") and not dram:
+        output.say("Global bytes only; DRAM bytes and rooflines come with --dram, and take far longer.")
+    return many or per == "case"
+
+
+def _predictor(output: Output, gpu: Gpu, peaks: str, dram: bool) -> Predictor:
+    """What is predicted of a grid's cases."""
+    from fa_bench.cli.peaks import roofline_peaks
+    from fa_bench.cli.planning import ModelOnly
+    from fa_bench.sweep.predict import predict, predict_global
+
+    return partial(predict, peaks=roofline_peaks(peaks, gpu, (ModelOnly(),), output)) if dram else predict_global
+
+
+def _grid(output: Output, request: SweepRequest, gpu: Gpu, sram_bytes: int | None, predictor: Predictor) -> int:
+    """Predict all cases at a time, and write each block's rows before the next one is predicted."""
+    from fa_bench.cli.planning import ModelOnly
+    from fa_bench.grid.predict import blocks
+    from fa_bench.report import grid
+
+    output.write(grid.header())
+    output.start_progress()
+    done = 0
+    try:
+        for block in blocks(request, (ModelOnly(),), gpu, predictor):
+            output.write(grid.lines(block, sram_bytes or gpu.smem_per_block_bytes))
+            done += block.count
+            output.progress(f"{done:,} cases done", clock_goes_on=True)
+    finally:
+        output.stop_progress()
+    return 0
 
 
 def _backends(

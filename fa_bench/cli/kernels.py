@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
 from fa_bench.cli.options import (
     BlockOption,
+    DirectionOption,
     DtypeOption,
+    FeaturesOption,
     FormatOption,
     GpuOption,
     HeadDimOption,
@@ -19,6 +21,7 @@ from fa_bench.cli.options import (
     StagesOption,
 )
 from fa_bench.cli.output import Format, Output
+from fa_bench.errors import UsageError
 from fa_bench.report.tables import UNKNOWN, Column, Table
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 #: Limits of occupancy as the table names them.
-_SHORT: Final = {"registers": "regs", "shared memory": "smem"}
+_SHORT: Final = {"registers": "regs", "shared memory": "smem", "threads": "thr"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class KernelRow:
     kernel: str
     gpu: str
     dtype: str
+    direction: str
+    features: str
     head_dim: int
     block_m: int | None
     block_n: int | None
@@ -57,35 +62,95 @@ def kernels(
     impl: ImplOption = None,
     dtype: DtypeOption = None,
     head_dim: HeadDimOption = None,
+    features: FeaturesOption = None,
+    direction: DirectionOption = None,
     block: BlockOption = None,
     stages: StagesOption = None,
     gpu: GpuOption = None,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Instead: why the default tile is the default, counted in the emulator.",
+            rich_help_panel="Run",
+        ),
+    ] = False,
     fmt: FormatOption = Format.TABLE,
     quiet: QuietOption = False,
 ) -> None:
     """Show registers, shared memory, spills and occupancy of kernels on a GPU.
 
     Compiles them with NVRTC; no GPU is needed. Without --impl, the libraries' implementations that can't be used here
-    follow.
+    follow. With --explain the default tile of each implementation stands beside the tiles around it, with what speaks
+    against each.
     """
+    from fa_bench import algorithms
     from fa_bench.cli.axes import merge_axes, sweep_request
     from fa_bench.cli.planning import ModelOnly, resolved, target_gpu
     from fa_bench.sweep.plan import plan
 
     output = Output(fmt, quiet)
+    if explain and (block or stages):
+        raise UsageError("--explain is about default tiles: leave out --block and --stages.")
     target = target_gpu(gpu, ())
     request = resolved(sweep_request(merge_axes({**ctx.params, "seq": "1k"}), "auto", gpu), (ModelOnly(),))
     planned = plan(request, (ModelOnly(),), target)
-    rows: list[KernelRow] = []
+    cells: list[Case] = []
     for cell in planned.cases:
+        if impl is None and algorithms.lacking(cell.case, algorithms.find(cell.case.impl)):
+            continue
         if cell.status != "run":
             output.say(f"{cell.case.impl}, {cell.case.dtype}, D={cell.case.shape.head_dim}: {cell.reason}")
             continue
-        rows += _rows(cell.case, target)
+        cells.append(cell.case)
+    if explain:
+        _explain(output, cells, target)
+        return
+    rows = [row for case in cells for row in _rows(case, target)]
     tables = _tables(rows, target)
     if impl is None:
         tables += absent_implementations()
     output.emit(tables, [asdict(row) for row in rows])
+
+
+def _explain(output: Output, cells: Sequence[Case], gpu: Gpu) -> None:
+    """Weigh the default tile of each case, and those around it."""
+    from fa_bench import algorithms
+    from fa_bench.cli.devices import opened
+    from fa_bench.report.default_tiles import default_row, default_table
+    from fa_bench.report.names import case_name
+    from fa_bench.tuning.defaults import around, weigh
+
+    tables: list[Table] = []
+    rows: list[dict[str, Any]] = []
+    own = [case for case in cells if case.impl in algorithms.names()]
+    if not own:
+        raise UsageError("--explain is about default tiles of ours: none of these kernels has one here.")
+    output.start_progress()
+    try:
+        with opened("emulator", all_slices=True) as backends:
+            for number, case in enumerate(own):
+                algorithm, name = algorithms.get(case.impl), case_name(replace(case, tile=None))
+                tiles = around(case, algorithm, gpu)
+                weighed = []
+                for tile in tiles:
+                    output.progress(f"{number}/{len(own)} done; {name.impl} {tile}/{tile.stages}")
+                    weighed.append(weigh(case, tile, algorithm, backends[0], gpu))
+                title = f"{name.impl}, {name.shape(('dtype', 'head_dim', 'causal'))}, {gpu.slug} ({gpu.sm})"
+                tables.append(default_table(title, weighed, last=number == len(own) - 1))
+                identity: dict[str, Any] = {
+                    "impl": case.impl,
+                    "gpu": gpu.slug,
+                    "dtype": case.dtype,
+                    "direction": case.direction,
+                    "features": "+".join(case.features.named),
+                    "head_dim": case.shape.head_dim,
+                    "seq": case.shape.seq_q,
+                }
+                rows += [default_row(identity, one, weighed[0]) for one in weighed]
+    finally:
+        output.stop_progress()
+    output.emit(tables, rows)
 
 
 def absent_implementations() -> list[Table]:
@@ -127,6 +192,8 @@ def _rows(case: Case, gpu: Gpu) -> Iterator[KernelRow]:
             kernel=spec.entry,
             gpu=gpu.slug,
             dtype=case.dtype,
+            direction=case.direction,
+            features="+".join(case.features.named),
             head_dim=case.shape.head_dim,
             block_m=None if tile is None else tile.block_m,
             block_n=None if tile is None else tile.block_n,
@@ -152,17 +219,18 @@ def _tables(rows: Sequence[KernelRow], gpu: Gpu) -> list[Table]:
     columns = (
         Column("kernel"),
         Column("tile"),
-        Column("threads", "right"),
+        Column("thr", "right"),
         Column("regs", "right"),
         Column("smem", "right"),
         Column("spill", "right"),
-        Column("CTA/SM", "right"),
+        Column("CTAs", "right"),
         Column("warps", "right"),
         Column("limit"),
     )
     grouped: dict[str, list[tuple[str, ...]]] = {}
     for row in rows:
-        grouped.setdefault(f"{gpu.slug} ({gpu.sm}), {row.dtype}, D={row.head_dim}", []).append(
+        asked = [row.dtype, f"D={row.head_dim}", *([row.direction] if row.direction != "fwd" else []), row.features]
+        grouped.setdefault(f"{gpu.slug} ({gpu.sm}), {', '.join(filter(None, asked))}", []).append(
             (
                 row.kernel,
                 UNKNOWN if row.block_m is None else f"{row.block_m}x{row.block_n}/{row.stages}",
@@ -176,8 +244,8 @@ def _tables(rows: Sequence[KernelRow], gpu: Gpu) -> list[Table]:
             )
         )
     note = (
-        "regs: registers per thread. smem: shared memory per CTA. spill: bytes stored and loaded per thread. "
-        "warps: resident of what the SM holds."
+        "thr: threads of a CTA. regs: registers per thread. smem: shared memory per CTA. spill: bytes stored and "
+        "loaded per thread. CTAs: on an SM. warps: resident of what the SM holds."
     )
     last = len(grouped) - 1
     return [

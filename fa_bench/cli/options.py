@@ -70,8 +70,8 @@ BatchOption = Annotated[
     str | None,
     typer.Option(
         "--batch",
-        help="Batch size.",
-        metavar="SIZE",
+        help="Batch sizes.",
+        metavar="AXIS",
         rich_help_panel=_SHAPE,
         show_default="1; 16k tokens on a GPU",
     ),
@@ -81,7 +81,7 @@ HeadsOption = Annotated[
     typer.Option(
         "--heads",
         help="Query heads.",
-        metavar="SIZE",
+        metavar="AXIS",
         rich_help_panel=_SHAPE,
         show_default="1; hidden 2048 on a GPU",
     ),
@@ -90,8 +90,8 @@ KvHeadsOption = Annotated[
     str | None,
     typer.Option(
         "--kv-heads",
-        help="K/V heads: a divisor of the query heads (GQA, MQA).",
-        metavar="SIZE",
+        help="K/V heads: divisors of the query heads (GQA, MQA).",
+        metavar="AXIS",
         rich_help_panel=_SHAPE,
         show_default="as --heads",
     ),

@@ -38,6 +38,12 @@ _STYLES: Final[Mapping[str, str]] = {
     "invalid_timing": "bold red",
     "differs": "bold red",
     "FAIL": "bold red",
+    "holds": "green",
+    "成立": "green",
+    "holds if": "yellow",
+    "有条件成立": "yellow",
+    "does not hold": "bold red",
+    "不成立": "bold red",
 }
 
 

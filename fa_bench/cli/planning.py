@@ -80,9 +80,9 @@ def resolved(request: SweepRequest, backends: Sequence[PlanningBackend]) -> Swee
     request = replace(request, impls=_impls(_loaded(request.impls), backends, request))
     if all(backend.name != "cuda" for backend in backends):
         return request
-    if request.batch is None and request.tokens is None and request.seqlens is None:
+    if not request.batches and request.tokens is None and request.seqlens is None:
         request = replace(request, tokens=max(GPU_TOKENS, *request.seqs))
-    if request.heads is None and request.hidden is None:
+    if not request.heads and request.hidden is None:
         request = replace(request, hidden=GPU_HIDDEN)
     return request
 
@@ -140,11 +140,9 @@ def _impls(asked: Sequence[str], backends: Sequence[PlanningBackend], request: S
 def _has_any(impl: str, request: SweepRequest) -> bool:
     """Whether an implementation was made for some of what the request asks for: its passes, windows and features."""
     algorithm = algorithms.find(impl)
-    # Lengths play no part, but of packed batches.
-    shapes = {shape if shape.seqlens else replace(shape, seq_q=1, seq_kv=1) for shape in request.shapes()}
     return any(
         algorithms.lacking(Case(impl, shape, direction=direction, features=features), algorithm) is None
-        for shape in shapes
+        for shape in request.kinds()
         for direction in request.directions
         for features in request.features
     )

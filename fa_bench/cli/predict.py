@@ -157,9 +157,9 @@ def _with_papers_sizes(request: SweepRequest) -> SweepRequest:
 
     from fa_bench.cli.planning import GPU_HIDDEN, GPU_TOKENS
 
-    if request.batch is None and request.tokens is None:
+    if not request.batches and request.tokens is None:
         request = replace(request, tokens=max(GPU_TOKENS, *request.seqs))
-    if request.heads is None and request.hidden is None:
+    if not request.heads and request.hidden is None:
         request = replace(request, hidden=GPU_HIDDEN)
     return request
 

@@ -204,14 +204,15 @@ def _request(options: Mapping[str, Any]) -> SweepRequest:
 
     given = {axis: value for axis, value in options.items() if value is not None}
     request = sweep_request(merge_axes({**_DEFAULTS, **given}), "auto", options.get("gpu"))
-    axes = {"--seq": request.seqs, "--head-dim": request.head_dims, "--impl": request.impls,
+    axes = {"--seq": request.seqs, "--batch": request.batches or (1,), "--heads": request.heads or (1,),
+            "--kv-heads": request.heads_kv or (1,), "--head-dim": request.head_dims, "--impl": request.impls,
             "--dtype": request.dtypes, "--causal": request.causal}  # fmt: skip
     for option, values in axes.items():
         if len(set(values)) != 1:
             raise UsageError(f"{option}: tune takes one value, not {len(set(values))}.")
-    if request.batch is None:
+    if not request.batches:
         request = replace(request, tokens=max(GPU_TOKENS, *request.seqs))
-    return request if request.heads is not None else replace(request, hidden=GPU_HIDDEN)
+    return request if request.heads else replace(request, hidden=GPU_HIDDEN)
 
 
 def _question(request: SweepRequest, backends: Sequence[Backend], target: Gpu) -> Any:

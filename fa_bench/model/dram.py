@@ -21,7 +21,7 @@ Writes. A written line stays in L2 and crosses when it is driven out, or when to
 6. a line that is written again before it leaves crosses once for both; in a loop, each time if a pass does not fit;
 7. what is still dirty after the last kernel has not crossed.
 
-Positions are sampled: `_SAMPLES` CTAs, evenly spread, each with a position inside its part.
+Positions are sampled: `SAMPLES` CTAs, evenly spread, each with a position inside its part.
 
 Four constants are chosen, not derived, by what fits emulated cases best: how even sets are (``_EVEN_SPREAD``,
 ``_LOOP``) and how much earlier a page goes than a line (``FIRST_OF_PAGE``, ``_PAGE_SETS``). They move the edges where
@@ -42,25 +42,28 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from fa_bench.model.gpu import Gpu
-from fa_bench.model.l2 import FIRST_OF_PAGE, Cache, Moment, Places, Stage, Use, passed, prefix_share, stage_of
+from fa_bench.model.l2 import FIRST_OF_PAGE, Cache, Moment, Places, Stage, Use, passed, prefix_share, sorts, stage_of
+from fa_bench.model.samples import ALL, SAMPLES, Samples, Timing, end_of, start_of, total
+from fa_bench.sizes import choose, common_divisor, is_array, least, most, settled
 
 if TYPE_CHECKING:
     # Only for types: rooms below algorithms/ use this package, so it cannot import them while it is loaded.
     from fa_bench.algorithms.base import Buffer, Program, TensorBytes
 
-#: CTAs of a launch that stand for all.
-_SAMPLES: Final = 48
-#: Spreads the samples' positions inside their CTAs: the golden ratio's multiples are even at every length.
-_GOLDEN: Final = (math.sqrt(5) - 1) / 2
-_SPREAD: Final = tuple(((i + 0.5) / _SAMPLES, (0.5 + i * _GOLDEN) % 1) for i in range(_SAMPLES))
 #: Bytes of a DRAM page that one channel holds.
 _PAGE_BYTES: Final = 1024
-#: Between CTAs of different length, what of the K/V heads of those in flight is still to come when one of them ends.
-_HALF_WAVE: Final = 0.5
 _SECTOR_BYTES: Final = 32
+#: The limit on dirty lines writes back no less than this: the tail of a normal distribution never ends.
+_NOTHING_BYTES: Final = 1e-3
+#: Cases at a time, few enough for a core's caches; decisions that tell sorts of them apart at a time.
+_CASES: Final = 512
+_MOST_DECISIONS: Final = 40
 
 
 def dram_traffic(
@@ -102,6 +105,18 @@ def dram_traffic(
     """
     asked = {(part.kernel, part.tensor, part.op): part.bytes for part in traffic}
     blocks: Sequence[int | None] = blocks_per_sm or [None] * len(program.launches)
+    mixed = [
+        decision
+        for launch, count in zip(program.launches, blocks, strict=True)
+        for decision in sorts(program, launch, asked, gpu, count)
+        if is_array(decision) and np.any(decision) and not np.all(decision)
+    ]
+    cases = max((np.size(part.bytes) for part in traffic), default=1)
+    if mixed:
+        sort: Any = sum(np.asarray(flag, np.int64) << place for place, flag in enumerate(mixed[:_MOST_DECISIONS]))
+        return _apart(sort, program, traffic, gpu, blocks_per_sm)
+    if cases > _CASES:
+        return _apart(np.arange(cases) // _CASES, program, traffic, gpu, blocks_per_sm)
     stages = tuple(
         stage_of(program, launch, asked, gpu, count) for launch, count in zip(program.launches, blocks, strict=True)
     )
@@ -109,10 +124,42 @@ def dram_traffic(
     for index in range(len(stages)):
         account.run(index, program)
     account.finish()
+    crossed = ((part, account.crossed[part.kernel, part.tensor, part.op]) for part in traffic)
     return tuple(
-        dataclasses.replace(part, bytes=min(part.bytes, _sectors(account.crossed[part.kernel, part.tensor, part.op])))
-        for part in traffic
+        dataclasses.replace(part, bytes=least(part.bytes, _sectors(nbytes, one=not is_array(part.bytes))))
+        for part, nbytes in crossed
     )
+
+
+def _apart(
+    sort: npt.NDArray[np.int64],
+    program: Program,
+    traffic: Sequence[TensorBytes],
+    gpu: Gpu,
+    blocks_per_sm: Sequence[int] | None,
+) -> tuple[TensorBytes, ...]:
+    """Cases of each sort on their own."""
+    # Arguments play no part here.
+    bare = tuple(dataclasses.replace(launch, args=()) for launch in program.launches)
+    program = dataclasses.replace(program, launches=bare, setup=())
+    nbytes = np.zeros((len(traffic), len(sort)), np.int64)
+    for kind in np.unique(sort):
+        here = sort == kind
+        moved = dram_traffic(_chosen(program, here), [_chosen(part, here) for part in traffic], gpu, blocks_per_sm)
+        nbytes[:, here] = [np.broadcast_to(part.bytes, (int(here.sum()),)) for part in moved]
+    return tuple(dataclasses.replace(part, bytes=cast(int, row)) for part, row in zip(traffic, nbytes, strict=True))
+
+
+def _chosen(described: Any, where: npt.NDArray[np.bool_]) -> Any:
+    """A program, or part of one, or of its traffic, for some of the cases."""
+    if is_array(described):
+        return described[where]
+    if isinstance(described, tuple):
+        return tuple(_chosen(item, where) for item in described)
+    if dataclasses.is_dataclass(described) and not isinstance(described, type):
+        changed = {item.name: _chosen(getattr(described, item.name), where) for item in dataclasses.fields(described)}
+        return dataclasses.replace(described, **changed)
+    return described
 
 
 def bytes_per_kernel(traffic: Iterable[TensorBytes]) -> Mapping[str, int]:
@@ -127,10 +174,11 @@ def bytes_per_kernel(traffic: Iterable[TensorBytes]) -> Mapping[str, int]:
 class _Tensor:
     """A tensor that was used: when each sample was last, how likely it is dirty, and who wrote it."""
 
-    last: Sequence[Moment]
-    dirty: list[float]
+    last: Moment
+    #: ``[sample, case]``; None where it was never written.
+    dirty: Samples | None
     writer: str
-    nbytes: int
+    nbytes: float
 
 
 @dataclass(slots=True)
@@ -141,57 +189,55 @@ class _Account:
     cache: Cache
     crossed: defaultdict[tuple[str, str, str], float] = field(default_factory=lambda: defaultdict(float))
     tensors: dict[str, _Tensor] = field(default_factory=dict)
+    #: How likely a dirty line is still there at the end of the launch that was run last.
+    still: dict[str, Samples] = field(default_factory=dict)
 
     def run(self, index: int, program: Program) -> None:
         """One launch: rules 1 to 4 and 6 tensor by tensor, then rule 5."""
         stage = self.stages[index]
+        timing = Timing(index, stage)
         for tensor, use in stage.uses.items():
-            self._touch(index, tensor, use, program.buffer(tensor))
+            self._touch(index, tensor, use, timing, program.buffer(tensor))
         self._limit(index)
 
     def finish(self) -> None:
         """What the places after their last use drove out, by the end of the program."""
-        end = _end(len(self.stages) - 1)
-        for name, tensor in self.tensors.items():
-            lost = sum(p * (1 - self._dirty(last, end)) for last, p in zip(tensor.last, tensor.dirty, strict=True) if p)
-            self._write_back(name, tensor, lost)
-
-    def _held(self, start: Moment, end: Moment) -> float:
-        return self.cache.held(passed(self.stages, start, end))
-
-    def _dirty(self, start: Moment, end: Moment) -> float:
-        return self.cache.held_dirty(passed(self.stages, start, end))
+        for name, still in self.still.items():
+            tensor = self.tensors[name]
+            assert tensor.dirty is not None, "only dirty tensors are looked at"
+            self._write_back(name, tensor, total(tensor.dirty * (1 - still)))
 
     def _write_back(self, name: str, tensor: _Tensor, samples: float) -> None:
-        self.crossed[tensor.writer, name, "write"] += samples / _SAMPLES * tensor.nbytes
+        self.crossed[tensor.writer, name, "write"] += samples / SAMPLES * tensor.nbytes
 
-    def _touch(self, index: int, name: str, use: Use, buffer: Buffer) -> None:
+    def _touch(self, index: int, name: str, use: Use, timing: Timing, buffer: Buffer) -> None:
         stage = self.stages[index]
-        first, last = self._moments(index, use, buffer)
-        missing, dirty, writer = float(_SAMPLES), [0.0] * _SAMPLES, ""
+        is_read, is_written = settled(use.read_bytes > 0), settled(use.write_bytes > 0)
+        last = timing.end(is_written, self._heads_per_page(index, use, buffer) if is_written else 1)
+        missing: float = SAMPLES
+        dirty, writer = None, ""
         if name in self.tensors:
             before = self.tensors[name]
-            held = [self._held(start, end) for start, end in zip(before.last, first, strict=True)]
-            missing = _SAMPLES - sum(held)
-            dirty = [
-                p * self._dirty(*gap) if p else 0.0 for p, *gap in zip(before.dirty, before.last, first, strict=True)
-            ]
-            self._write_back(name, before, sum(before.dirty) - sum(dirty))
+            between = passed(self.stages, before.last, timing.begin if is_read else last)
+            missing = SAMPLES - total(self.cache.held(between))
+            if before.dirty is not None:
+                dirty = before.dirty * self.cache.held_dirty(between)
+                self._write_back(name, before, total(before.dirty) - total(dirty))
             writer = before.writer
-        if use.write_bytes:
-            dirty, writer = [1.0] * _SAMPLES, stage.entry
-        read = missing / _SAMPLES * use.nbytes if use.read_bytes else 0.0
+        if is_written:
+            dirty, writer = ALL, stage.entry
+        read = missing / SAMPLES * use.nbytes if is_read else 0.0
         if use.pattern == "looped":
             held_in_loop, dirty_in_loop = self._loop(stage)
-            read += max(0.0, use.read_bytes - use.nbytes) * (1 - held_in_loop)
-            if use.write_bytes:
+            read = read + np.maximum(0.0, use.read_bytes - use.nbytes) * (1 - held_in_loop)
+            if is_written:
                 # A pass that only reads is the last: what the pass before wrote has to last until then.
                 read_after = use.read_bytes > use.write_bytes
-                again = use.write_bytes if read_after else use.write_bytes - use.nbytes
+                again = use.write_bytes - use.nbytes * np.logical_not(read_after)
                 self.crossed[stage.entry, name, "write"] += again * (1 - dirty_in_loop)
-                dirty = [dirty_in_loop if read_after else 1.0] * _SAMPLES
+                dirty = cast(float, np.where(read_after, dirty_in_loop, 1.0)) * ALL
         elif use.pattern == "shared":
-            read += self._again(index, use)
+            read = read + self._again(index, use)
         self.crossed[stage.entry, name, "read"] += read
         self.tensors[name] = _Tensor(last, dirty, writer, use.nbytes)
 
@@ -199,144 +245,117 @@ class _Account:
         """Probability that a line is held, and that it stays dirty, from pass to pass of a loop."""
         places, dirty_bytes = stage.loop_places()
         held = self.cache.held_in_loop(places)
-        if stage.wave == 1 and self.cache.partitions == 2:
+        if settled(stage.wave == 1) and self.cache.partitions == 2:
             # A single CTA goes through one partition, so that every line needs a place there, in half of the capacity.
             # Lines whose home is the other one are found there if these, half of all, fit.
             nbytes = sum(use.nbytes for use in stage.uses.values() if use.pattern == "looped") / stage.waves
             halves = (self.cache.held(Places(times * nbytes, 0.0)) for times in (2, 1))
             held = sum(halves) / 2
-        return held, min(held, self.cache.dirty_in_loop(dirty_bytes))
+        return held, cast(float, np.minimum(held, self.cache.dirty_in_loop(dirty_bytes)))
 
     def _again(self, index: int, use: Use) -> float:
         """Bytes of K or V that are read again across waves: rule 2."""
         stage = self.stages[index]
         head = use.nbytes / use.heads
-        period = 1 / use.cta_share if prefix_share(use) == 1.0 else 1.0
-        if stage.wave < period:
-            # Tiles: the CTAs that read the same one are further apart than a wave.
-            return (use.read_bytes - use.nbytes) * (1 - self._held_over(index, period / stage.ctas))
-        boundaries = math.ceil(stage.waves) - 1
-        aligned = boundaries // (use.ctas_per_head // math.gcd(stage.wave, use.ctas_per_head))
+        prefix = prefix_share(use)
+        period = np.where(prefix == 1.0, 1 / use.cta_share, 1.0)
+        # Tiles: the CTAs that read the same one are further apart than a wave.
+        tiles = stage.wave < period
+        boundaries = np.ceil(stage.waves) - 1
+        aligned = boundaries // (use.ctas_per_head // common_divisor(stage.wave, use.ctas_per_head))
         # CTAs of a head that see between 2p - 1 and all of it: when the first of a wave ends, the longest has as much
         # more to read as it has more to see, and is followed by the next at this distance.
-        prefix = prefix_share(use)
-        apart = 1 - min(1.0, stage.wave / stage.ctas_per_slice) * 2 * (1 - prefix)
-        return (boundaries - aligned) * head * prefix * (1 - self._held_over(index, apart / stage.waves))
-
-    def _held_over(self, index: int, part: float) -> float:
-        """Probability that a line is held over ``part`` of a launch."""
-        return self._held(_start(index), Moment(index, part, part, part, part))
-
-    def _moments(self, index: int, use: Use, buffer: Buffer) -> tuple[list[Moment], list[Moment]]:
-        """First and last use of each sample in a launch."""
-        stage = self.stages[index]
-        waves, passes = stage.waves, stage.passes
-        heads = self._heads_per_page(index, use, buffer)
-        first, last = [], []
-        for done, inside in _SPREAD:
-            if not stage.in_step and stage.ctas_per_slice > 1:
-                first.append(Moment(index, done, done, done, done))
-                last.append(first[-1])
-                continue
-            wave, size, before = _place(stage, done * stage.ctas)
-            read = (wave + inside * size / passes) / waves
-            looped = (wave + inside * size) / waves
-            begin = Moment(index, read, looped, read, wave / waves)
-            if use.write_bytes and stage.ctas_per_slice > 1:
-                # Outputs leave at the end of a wave, with the page's first head.
-                slices, rest = divmod(done * stage.ctas, stage.ctas_per_slice)
-                wave, size, before = _place(stage, slices // heads * heads * stage.ctas_per_slice + rest)
-                streamed = shared = (wave + size) / waves
-                if stage.rolling:
-                    # As many CTAs have started as have ended and are in flight.
-                    streamed = min(1.0, (wave + before + 1) / waves)
-                    shared = min(1.0, (wave + before + _HALF_WAVE) / waves)
-                end = Moment(index, streamed, looped, shared, (wave + before) / waves)
-            else:
-                # Where a CTA loops over its slice, outputs leave in the last pass.
-                read = (wave + size * (1 - (1 - inside) / passes)) / waves
-                written = (wave + (inside * size if stage.ctas_per_slice == 1 else 0)) / waves
-                end = Moment(index, read, looped, read, written)
-            first.append(begin if use.read_bytes else end)
-            last.append(end)
-        return first, last
+        apart = 1 - np.minimum(1.0, stage.wave / stage.ctas_per_slice) * 2 * (1 - prefix)
+        over: Any = np.where(tiles, period / stage.ctas, apart / stage.waves)
+        again: Any = np.where(tiles, use.read_bytes - use.nbytes, (boundaries - aligned) * head * prefix)
+        lost = 1 - self.cache.held(passed(self.stages, start_of(index), Moment(index, over, over, over, over)))
+        return cast(float, again * lost)
 
     def _heads_per_page(self, index: int, use: Use, buffer: Buffer) -> int:
         """Heads whose lines leave together: those of a DRAM page, less those written after the first one has left."""
         heads = _heads_side_by_side(buffer)
-        if heads == 1 or not use.write_bytes:
+        if settled(heads == 1):
             return 1
         stage = self.stages[index]
         slices = stage.ctas // stage.ctas_per_slice
-        places = passed(self.stages, _start(index), _end(index)).nbytes / slices
-        written = sum(other.nbytes for other in stage.uses.values() if other.write_bytes) / slices
-        before = FIRST_OF_PAGE * min(self.cache.nbytes / places, self.cache.nbytes / 2 / written)
-        return min(heads, 1 + math.floor(before))
+        places = passed(self.stages, start_of(index), end_of(index)).nbytes / slices
+        written = sum(other.nbytes for other in stage.uses.values() if settled(other.write_bytes > 0)) / slices
+        before = FIRST_OF_PAGE * np.minimum(self.cache.nbytes / places, self.cache.nbytes / 2 / written)
+        return least(heads, cast(int, 1 + np.floor(before)))
 
     def _limit(self, index: int) -> None:
         """Write back what exceeds the limit on dirty lines at the end of a launch: rule 5."""
-        stage, end = self.stages[index], _end(index)
-        held = {
-            name: [self._dirty(last, end) if p else 0.0 for last, p in zip(tensor.last, tensor.dirty, strict=True)]
+        stage, end = self.stages[index], end_of(index)
+        self.still = {
+            name: (self.cache.held_dirty(passed(self.stages, tensor.last, end)))
             for name, tensor in self.tensors.items()
-            if any(tensor.dirty)
+            if tensor.dirty is not None and np.any(tensor.dirty)
         }
-        there = {
-            name: sum(p * h for p, h in zip(self.tensors[name].dirty, still, strict=True)) / _SAMPLES
-            * self.tensors[name].nbytes
-            for name, still in held.items()
-        }  # fmt: skip
+        there: dict[str, float] = {}
+        for name, still in self.still.items():
+            tensor = self.tensors[name]
+            assert tensor.dirty is not None, "only dirty tensors are looked at"
+            there[name] = total(tensor.dirty * still) / SAMPLES * tensor.nbytes
         excess = self.cache.excess(sum(there.values()))
 
         def age(name: str) -> tuple[int, int]:
             use = stage.uses.get(name)
-            return (0, self.tensors[name].last[0].stage) if use is None else (1 if not use.write_bytes else 2, 0)
+            if use is None:
+                return 0, self.tensors[name].last.stage
+            return (2 if settled(use.write_bytes > 0) else 1), 0
 
         for oldest in sorted({age(name) for name in there}):
             names = [name for name in there if age(name) == oldest]
             nbytes = sum(there[name] for name in names)
-            part = min(1.0, excess / nbytes) if nbytes else 0.0
+            part: Any = np.minimum(1.0, excess / np.where(nbytes > 0, nbytes, np.inf))
             for name in names:
-                self._clean(name, held[name], part * there[name])
-            excess -= part * nbytes
-            if excess <= 0:
+                self._clean(name, part * there[name])
+            excess = excess - part * nbytes
+            if np.all(excess < _NOTHING_BYTES):
                 return
 
-    def _clean(self, name: str, held: Sequence[float], nbytes: float) -> None:
+    def _clean(self, name: str, nbytes: float) -> None:
         """Write back ``nbytes`` of a tensor that are still there, the lines first that were used first."""
-        tensor = self.tensors[name]
-        for k in sorted(range(_SAMPLES), key=lambda k: tensor.last[k]):
-            here = tensor.dirty[k] * held[k] * tensor.nbytes / _SAMPLES
-            if nbytes <= 0:
-                return
-            part = min(1.0, nbytes / here) if here else 1.0
-            self._write_back(name, tensor, part * tensor.dirty[k])
-            tensor.dirty[k] *= 1 - part
-            nbytes -= part * here
+        tensor, still = self.tensors[name], self.still[name]
+        if np.all(nbytes < _NOTHING_BYTES):
+            return
+        assert tensor.dirty is not None, "only dirty tensors are looked at"
+        shape = np.broadcast_shapes(*map(np.shape, (tensor.dirty, still, nbytes)), *map(np.shape, tensor.last[1:]))
+        dirty: Any = np.broadcast_to(tensor.dirty, shape)
+        here: Any = np.broadcast_to(dirty * still * tensor.nbytes / SAMPLES, shape)
+        goes: Any = np.broadcast_to(nbytes, shape[1:])
+        cleaned: Any = np.where(goes < _NOTHING_BYTES, 0.0, np.ones(shape))
+        # Only where some of it goes and some stays, the order counts.
+        partly = (goes >= _NOTHING_BYTES) & (goes < total(here) - _NOTHING_BYTES)
+        if np.any(partly):
+            keys = [np.broadcast_to(figure, shape)[:, partly] for figure in reversed(tensor.last[1:])]
+            cleaned[:, partly] = _first_of(np.lexsort(keys, axis=0), here[:, partly], goes[partly])
+        self._write_back(name, tensor, total(cleaned * dirty))
+        tensor.dirty = dirty * (1 - cleaned)
 
 
-def _start(index: int) -> Moment:
-    return Moment(index, 0.0, 0.0, 0.0, 0.0)
-
-
-def _end(index: int) -> Moment:
-    return Moment(index, 1.0, 1.0, 1.0, 1.0)
-
-
-def _place(stage: Stage, cta: float) -> tuple[int, float, float]:
-    """Where a CTA is: its wave, that wave's size and the part of it before the CTA, in waves."""
-    wave = math.floor(cta / stage.wave)
-    return wave, min(1.0, stage.waves - wave), cta / stage.wave - wave
+def _first_of(order: npt.NDArray[np.intp], here: npt.NDArray[np.float64], nbytes: npt.NDArray[np.float64]) -> Any:
+    """Part of each sample that goes if ``nbytes`` of all go, in this order, with what is ``here`` of each."""
+    ordered = np.take_along_axis(here, order, axis=0)
+    left = nbytes - (np.cumsum(ordered, axis=0) - ordered)
+    part = np.where(ordered > 0, np.minimum(1.0, left / np.where(ordered > 0, ordered, 1.0)), 1.0)
+    gone = np.empty_like(here)
+    np.put_along_axis(gone, order, np.where(left > 0, part, 0.0), axis=0)
+    return gone
 
 
 def _heads_side_by_side(buffer: Buffer) -> int:
     """Heads of one row that share a DRAM page; 1 where a head's rows follow each other."""
     heads = buffer.shape[1]
-    if len(buffer.shape) < 4 or heads == 1 or buffer.strides[1] >= buffer.strides[2]:
+    if len(buffer.shape) < 4:
         return 1
     element_bytes = buffer.nbytes / math.prod(buffer.shape)
-    return max(1, min(heads, int(_PAGE_BYTES / (buffer.strides[1] * element_bytes))))
+    in_a_page = cast(int, np.floor(_PAGE_BYTES / (buffer.strides[1] * element_bytes)))
+    return choose((heads == 1) | (buffer.strides[1] >= buffer.strides[2]), 1, most(1, least(heads, in_a_page)))
 
 
-def _sectors(nbytes: float) -> int:
-    return round(nbytes / _SECTOR_BYTES) * _SECTOR_BYTES
+def _sectors(nbytes: float, *, one: bool) -> int:
+    """Whole sectors; a number of ``one`` case, else an array."""
+    sectors = np.atleast_1d(np.rint(nbytes / _SECTOR_BYTES))
+    # Of one case in Python's integers, which hold any number.
+    return round(float(sectors[0])) * _SECTOR_BYTES if one else cast(int, sectors.astype(np.int64) * _SECTOR_BYTES)

@@ -18,10 +18,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from fa_bench.cases import Case
 from fa_bench.model.gpu import Gpu
+from fa_bench.sizes import is_array
 
 if TYPE_CHECKING:
     # Only for types: rooms below algorithms/ use this package, so it cannot import them while it is loaded.
@@ -77,11 +81,20 @@ def roofline(case: Case, work: Work, dram_bytes_per_kernel: Mapping[str, int], g
     bounds = kernel_bounds(case, work, dram_bytes_per_kernel, gpu)
     if not bounds:
         return Roofline(None, None)
-    share: defaultdict[Limiter, float] = defaultdict(float)
-    for bound in bounds:
-        share[bound.limiter] += bound.ms
-    limiter: Limiter = max(share, key=share.__getitem__)
-    return Roofline(sum(share.values()), limiter)
+    # [kernel, unit], and cases.
+    times = [np.array(np.broadcast_arrays(*bound.times_ms.values())) for bound in bounds]
+    ms = sum(by_unit.max(axis=0) for by_unit in times)
+    binds = (by_unit.argmax(axis=0) == _units(len(by_unit), by_unit.ndim) for by_unit in times)
+    share = sum(np.where(here, by_unit, 0.0) for here, by_unit in zip(binds, times, strict=True))
+    limiter = np.array(tuple(bounds[0].times_ms))[np.argmax(share, axis=0)]
+    if is_array(case.shape.batch):
+        return Roofline(cast(float, ms), cast(Limiter, limiter))
+    return Roofline(float(ms), cast(Limiter, str(limiter)))
+
+
+def _units(count: int, axes: int) -> npt.NDArray[np.int64]:
+    """Their numbers, along the first of so many axes."""
+    return np.arange(count).reshape(-1, *[1] * (axes - 1))
 
 
 def kernel_bounds(
@@ -99,7 +112,7 @@ def kernel_bounds(
         fma_flops[kernel] += fma
         exps[kernel] += exp
     tensor_peak = gpu.tensor_tflops(case.dtype)
-    if tensor_peak is None and any(tensor_flops.values()):
+    if tensor_peak is None and any(np.any(flops) for flops in tensor_flops.values()):
         return None
     exps_per_s = gpu.mufu_per_clk_per_sm * gpu.sm_count * gpu.boost_mhz * 1e6
     bounds = []
@@ -115,7 +128,7 @@ def kernel_bounds(
 
 
 def arithmetic_intensity(flops: int, nbytes: int) -> float | None:
-    """FLOPs per byte; None where no byte is moved.
+    """FLOPs per byte; None, or NaN in an array, where no byte is moved.
 
     Which FLOPs and which bytes is the caller's choice and must be said: on compulsory bytes FlashAttention has
     N/2 FLOP/B in fp16, on tile traffic far less.
@@ -128,6 +141,8 @@ def arithmetic_intensity(flops: int, nbytes: int) -> float | None:
     >>> round(arithmetic_intensity(4 * n * n * d, 2 * (4 * n * n + 4 * n * d)), 1)
     31.5
     """
+    if is_array(nbytes):
+        return cast(float, np.divide(flops, nbytes, out=np.full(np.shape(nbytes), np.nan), where=nbytes > 0))
     return flops / nbytes if nbytes else None
 
 

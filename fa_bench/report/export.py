@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 
 def csv_text(rows: Sequence[Mapping[str, object]], header: Sequence[str] = ()) -> str:
@@ -25,6 +27,27 @@ def csv_text(rows: Sequence[Mapping[str, object]], header: Sequence[str] = ()) -
     writer.writerow(columns)
     writer.writerows([_csv_field(row.get(column)) for column in columns] for row in rows)
     return text.getvalue()
+
+
+def csv_lines(columns: Sequence[Any], count: int) -> str:
+    """``count`` lines of comma-separated text, without a header.
+
+    Parameters
+    ----------
+    columns : sequence
+        A value that all lines share, written as :func:`csv_text` does, or a NumPy array with one for each line:
+        numbers, NaN for none, or words that need no quotes.
+    """
+    fields: list[Iterable[str]] = []
+    for is_array, together in itertools.groupby(columns, lambda column: hasattr(column, "tolist")):
+        if is_array:
+            # Python's numbers, whose text keeps every digit; NaN differs from itself, and stands for what isn't known.
+            fields += [(str(value) if value == value else "" for value in column.tolist()) for column in together]
+        else:
+            # With an empty field behind them: of one empty field alone the writer makes a quoted one.
+            shared = csv_text([], [*map(_csv_field, together), ""]).removesuffix(",\n")
+            fields.append(itertools.repeat(shared, count))
+    return "".join(f"{','.join(line)}\n" for line in zip(*fields, strict=True))
 
 
 def json_text(document: object) -> str:

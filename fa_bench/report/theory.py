@@ -74,9 +74,7 @@ def case_theory(case: CaseTraffic, sram_bytes: int | None = None) -> CaseTheory 
     shape, itemsize = record_shape(record), ITEMSIZE[record.dtype]
     m_elements = bounds.sram_elements(stated, itemsize)
     passes = pass_theories(shape, record.direction, m_elements)
-    theorem = shape.slices * sum(one.theorem for one in passes)
-    algorithm = shape.slices * sum(one.algorithm for one in passes)
-    bound = shape.slices * sum(one.bound for one in passes)
+    theorem, algorithm, bound = of_all_slices(shape, passes)
     counted = (case.counted("read"), case.counted("write"))
     return CaseTheory(
         stated,
@@ -105,6 +103,15 @@ def pass_theories(shape: AttentionShape, direction: str, m_elements: int) -> lis
         )
         for part in direction.split("+")
     ]
+
+
+def of_all_slices(shape: AttentionShape, passes: Sequence[bounds.Theory]) -> tuple[float, int, float]:
+    """Elements of all slices and passes by the theorems, the algorithms and the bound."""
+    return (
+        shape.slices * sum(one.theorem for one in passes),
+        shape.slices * sum(one.algorithm for one in passes),
+        shape.slices * sum(one.bound for one in passes),
+    )
 
 
 def bound_dim(shape: AttentionShape, direction: str) -> int:

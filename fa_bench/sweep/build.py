@@ -84,7 +84,8 @@ class Site:
 
 def unrun_record(site: Site, case: Case, status: Status, reason: str, prediction: Prediction | None) -> Record:
     """The row of a case that gave no result: identity, ``status`` with its reason, and what was predicted."""
-    return Record(**(_identity(site, case) | _predicted(prediction)), status=status, status_reason=reason)
+    predicted = {} if prediction is None else predicted_columns(prediction)
+    return Record(**(_identity(site, case) | predicted), status=status, status_reason=reason)
 
 
 def run_record(site: Site, case: Case, result: RunResult, prediction: Prediction) -> Record:
@@ -101,7 +102,7 @@ def run_record(site: Site, case: Case, result: RunResult, prediction: Prediction
     fault = None
     if result.samples is not None:
         fault = timing_fault(case, result.samples, prediction, site)
-    columns = _identity(site, case) | _predicted(prediction) | _measured(result)
+    columns = _identity(site, case) | predicted_columns(prediction) | _measured(result)
     status, reason = _verdict(result.verification)
     if status == "ok" and fault is not None:
         status, reason = "invalid_timing", fault
@@ -213,15 +214,22 @@ def _peak_tflops(case: Case, gpu: Gpu) -> float:
 
 
 def _identity(site: Site, case: Case) -> dict[str, Any]:
-    shape, tile, features = case.shape, case.tile, case.features
     return {
         "run_id": site.run_id,
         "case_id": case.case_id,
         "timestamp": site.timestamp.isoformat(timespec="seconds"),
-        "impl": case.impl,
         "backend": site.backend,
         "device": site.device,
         "gpu": target_of(site.backend, site.gpu),
+        **case_columns(case),
+    }
+
+
+def case_columns(case: Case) -> dict[str, Any]:
+    """The columns that a case itself decides; sizes of a grid of cases are arrays."""
+    shape, tile, features = case.shape, case.tile, case.features
+    return {
+        "impl": case.impl,
         "dtype": case.dtype,
         "direction": case.direction,
         "layout": case.layout,
@@ -256,14 +264,13 @@ def target_of(backend: BackendName, gpu: Gpu) -> str | None:
     return None if backend == "host" else gpu.slug
 
 
-def _predicted(prediction: Prediction | None) -> dict[str, Any]:
-    if prediction is None:
-        return {}
+def predicted_columns(prediction: Prediction) -> dict[str, Any]:
+    """The columns of what the models say; those of a grid of cases are arrays."""
     columns: dict[str, Any] = {
         "impl_version": prediction.impl_version,
-        "flops_nominal": int(prediction.flops_nominal),
-        "compulsory_read_bytes": int(prediction.compulsory_read_bytes),
-        "compulsory_write_bytes": int(prediction.compulsory_write_bytes),
+        "flops_nominal": prediction.flops_nominal,
+        "compulsory_read_bytes": prediction.compulsory_read_bytes,
+        "compulsory_write_bytes": prediction.compulsory_write_bytes,
         "roofline_ms": prediction.roofline_ms,
         "roofline_limiter": prediction.roofline_limiter,
         "roofline_source": prediction.roofline_source,
@@ -272,21 +279,21 @@ def _predicted(prediction: Prediction | None) -> dict[str, Any]:
     if prediction.library_tile is not None:
         columns["block_m"], columns["block_n"] = prediction.library_tile
     if prediction.work is not None:
-        columns["flops_executed"] = int(prediction.work.flops_executed)
-        columns["exp_count"] = int(prediction.work.exp_count)
+        columns["flops_executed"] = prediction.work.flops_executed
+        columns["exp_count"] = prediction.work.exp_count
     return columns | _sums(prediction.traffic, "model")
 
 
 def _sums(traffic: Mapping[Level, Sequence[TensorBytes]], source: Source) -> dict[str, Any]:
     return {
-        f"{level}_{op}_bytes_{source}": sum(int(part.bytes) for part in parts if part.op == op)
+        f"{level}_{op}_bytes_{source}": sum(part.bytes for part in parts if part.op == op)
         for level, parts in traffic.items()
         for op in _OPS
     }
 
 
 def _counted(counts: Counts, source: Source) -> dict[str, Any]:
-    columns = _sums(counts.traffic, source)
+    columns: dict[str, Any] = {name: int(nbytes) for name, nbytes in _sums(counts.traffic, source).items()}
     if source == "emulated":
         columns["emulated_fraction"] = float(counts.fraction)
         dirty = [extra["l2_dirty_bytes"] for extra in counts.extra.values() if "l2_dirty_bytes" in extra]

@@ -23,6 +23,8 @@ from fa_bench.units import format_bytes
 Block: TypeAlias = Literal["auto"] | tuple[int, int]
 #: Keys to the left and to the right of a query that it sees, None for no limit; None for no window at all.
 Window: TypeAlias = tuple[int | None, int | None] | None
+#: Causal or not, keys to the left and to the right.
+_Mask: TypeAlias = tuple[bool, int | None, int | None]
 _NO_FEATURES: Final = Features()
 PlanStatus = Literal["run", "skipped", "unsupported"]
 Item = TypeVar("Item")
@@ -51,14 +53,14 @@ class SweepRequest:
     features : tuple of Features
     head_dim_v : int, optional
         Columns of V and O; head_dim if not given.
-    batch, heads : int, optional
+    batches, heads : tuple of int
         1 if neither they nor ``tokens`` and ``hidden`` are given.
-    heads_kv : int, optional
-        K/V heads; as many as query heads if not given.
+    heads_kv : tuple of int
+        K/V heads, each combined with every number of query heads; as many as these if not given.
     tokens : int, optional
-        Instead of ``batch``: batch = tokens // seq_q.
+        Instead of ``batches``: batch = tokens // seq_q.
     seqlens : tuple of (int, int), optional
-        Instead of ``seqs`` and ``batch``: queries and keys of each sequence of one packed batch.
+        Instead of ``seqs`` and ``batches``: queries and keys of each sequence of one packed batch.
     hidden : int, optional
         Instead of ``heads``: heads = hidden // head_dim.
     device : str
@@ -87,9 +89,9 @@ class SweepRequest:
     windows: tuple[Window, ...] = (None,)
     features: tuple[Features, ...] = (_NO_FEATURES,)
     head_dim_v: int | None = None
-    batch: int | None = None
-    heads: int | None = None
-    heads_kv: int | None = None
+    batches: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
+    heads_kv: tuple[int, ...] = ()
     tokens: int | None = None
     seqlens: tuple[tuple[int, int], ...] | None = None
     hidden: int | None = None
@@ -101,58 +103,91 @@ class SweepRequest:
         for axis in ("seqs", "head_dims", "blocks", "dtypes", "causal", "layouts", "directions", "windows", "features"):
             if not getattr(self, axis) and (axis != "seqs" or self.seqlens is None):
                 raise UsageError(f"The axis {axis} is empty.")
-        for one, other in (("batch", "tokens"), ("heads", "hidden")):
-            if getattr(self, one) is not None and getattr(self, other) is not None:
+        for one, given, other in (("batch", self.batches, "tokens"), ("heads", self.heads, "hidden")):
+            if given and getattr(self, other) is not None:
                 raise UsageError(f"{one} and {other} can't both be given: {other} sets the {one}.")
-        if self.seqlens is not None and (self.seqs or self.seqs_kv or self.batch or self.tokens):
+        if self.seqlens is not None and (self.seqs or self.seqs_kv or self.batches or self.tokens):
             raise UsageError("seqlens stand for seqs, seqs_kv, batch and tokens: none of them can be given beside it.")
         if self.seed < 0:
             raise UsageError(f"seed must be at least 0, not {self.seed}.")
         for block, stages in itertools.product(self.blocks, self.stages or (1,)):
             Tile(*((16, 16) if block == "auto" else block), stages=stages)
-        for shape in self.shapes():
-            for dtype, layout, direction in itertools.product(self.dtypes, self.layouts, self.directions):
-                Case("any", shape, dtype, layout=layout, direction=direction)
+        for dtype, layout, direction in itertools.product(self.dtypes, self.layouts, self.directions):
+            Case("any", next(self.kinds()), dtype, layout=layout, direction=direction)
+        for _ in self._telling():
+            pass  # a shape checks itself
 
     def shapes(self) -> Iterator[AttentionShape]:
         """All shapes, ascending in seq_q, then seq_kv, without repetition."""
-        masks = unique(itertools.starmap(_mask, itertools.product(self.causal, self.windows)))
-        lengths = [
-            (seq_q, seq_kv) for seq_q in sorted(set(self.seqs)) for seq_kv in sorted(set(self.seqs_kv)) or [seq_q]
-        ]
-        # A packed batch has no pair of lengths.
-        pairs = lengths if self.seqlens is None else [None]
-        for pair, head_dim, mask in itertools.product(pairs, unique(self.head_dims), masks):
-            heads = self._heads(head_dim)
-            heads_kv = heads if self.heads_kv is None else self.heads_kv
-            if pair is not None:
-                sizes = (self._batch(pair[0]), heads, heads_kv, *pair, head_dim)
-                yield AttentionShape(*sizes, *mask, self.head_dim_v)
-            elif self.seqlens is not None:
-                yield AttentionShape.packed(self.seqlens, heads, heads_kv, head_dim, *mask, self.head_dim_v)
+        return self._shapes(self.lengths(), unique(self.head_dims), self._masks(), self.batches, self.heads)
 
-    def _batch(self, seq_q: int) -> int:
+    def kinds(self) -> Iterator[AttentionShape]:
+        """Shapes of each head dimension and mask, of the shortest length, the first batch and the first heads alone."""
+        return self._shapes(self.lengths()[:1], unique(self.head_dims), self._masks(), self.batches[:1], self.heads[:1])
+
+    def lengths(self) -> list[tuple[int, int]]:
+        """Queries and keys, ascending; none for a packed batch."""
+        return _pairs(self.seqs, self.seqs_kv)
+
+    def batches_of(self, seq_q: int) -> tuple[int, ...]:
+        """Batch sizes of a length."""
         if self.tokens is None:
-            return 1 if self.batch is None else self.batch
+            return unique(self.batches) or (1,)
         if not 1 <= seq_q <= self.tokens:
             raise UsageError(
                 f"{self.tokens} tokens hold no sequence of length {seq_q}.",
                 hint="Shorten the sequences, or give more tokens or a batch.",
             )
-        return self.tokens // seq_q
+        return (self.tokens // seq_q,)
 
-    def _heads(self, head_dim: int) -> int:
-        if self.hidden is None:
-            return 1 if self.heads is None else self.heads
-        if not 1 <= head_dim <= self.hidden:
-            raise UsageError(
-                f"A hidden size of {self.hidden} holds no head of {head_dim}.",
-                hint="Give a smaller head_dim, or a larger hidden size or heads.",
-            )
-        return self.hidden // head_dim
+    def heads_of(self, head_dim: int) -> tuple[tuple[int, int], ...]:
+        """Query heads and K/V heads of a head dimension."""
+        return self._heads(head_dim, self.heads)
+
+    def _telling(self) -> Iterator[AttentionShape]:
+        """Shapes that show whether any of all is off: every value is in one, and the largest and smallest meet."""
+        far = _pairs(_ends(self.seqs), _ends(self.seqs_kv))
+        head_dims, masks = unique(self.head_dims), self._masks()
+        yield from self._shapes(far, head_dims, masks[:1], _ends(self.batches), _ends(self.heads))
+        yield from self._shapes(far[:1], head_dims[:1], masks, self.batches[:1], self.heads)
+
+    def _shapes(
+        self,
+        lengths: Sequence[tuple[int, int]],
+        head_dims: Sequence[int],
+        masks: Sequence[_Mask],
+        batches: tuple[int, ...],
+        heads: tuple[int, ...],
+    ) -> Iterator[AttentionShape]:
+        # A packed batch has no pair of lengths.
+        pairs: Sequence[tuple[int, int] | None] = lengths or [None]
+        for pair, head_dim, (causal, left, right) in itertools.product(pairs, head_dims, masks):
+            mask = (causal, left, right, self.head_dim_v)
+            for heads_q, heads_kv in self._heads(head_dim, heads):
+                if pair is None and self.seqlens is not None:
+                    yield AttentionShape.packed(self.seqlens, heads_q, heads_kv, head_dim, *mask)
+                elif pair is not None:
+                    for batch in unique(batches) or self.batches_of(pair[0]):
+                        sizes = (batch, heads_q, heads_kv, *pair, head_dim)
+                        yield AttentionShape(*sizes, *mask)
+
+    def _masks(self) -> tuple[_Mask, ...]:
+        return unique(itertools.starmap(_mask, itertools.product(self.causal, self.windows)))
+
+    def _heads(self, head_dim: int, heads: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+        if self.hidden is not None:
+            if not 1 <= head_dim <= self.hidden:
+                raise UsageError(
+                    f"A hidden size of {self.hidden} holds no head of {head_dim}.",
+                    hint="Give a smaller head_dim, or a larger hidden size or heads.",
+                )
+            heads = (self.hidden // head_dim,)
+        return tuple(
+            (heads_q, heads_kv) for heads_q in unique(heads) or (1,) for heads_kv in unique(self.heads_kv) or (heads_q,)
+        )
 
 
-def _mask(causal: bool, window: Window) -> tuple[bool, int | None, int | None]:
+def _mask(causal: bool, window: Window) -> _Mask:
     """Causal, left and right of a shape; a window of all keys up to the query is causal, so that it has one case_id."""
     left, right = window or (None, None)
     if (left, right) == (None, 0):
@@ -283,13 +318,21 @@ def _planned(
             yield PlannedCase(bare, backend.name, "unsupported", tile.message)
             continue
         case = replace(bare, tile=tile)
-        reason = algorithm.unsupported(case, gpu)
-        if reason is None:
+        status, reason = judged(case, algorithm, gpu)
+        if status == "run":
             yield _within_memory(case, backend, free_bytes)
         else:
-            # A smaller tile would fit: the case is skipped. A type or architecture without a kernel: unsupported.
-            fits = algorithm.smem_bytes(case) <= gpu.smem_per_block_bytes
-            yield PlannedCase(case, backend.name, "unsupported" if fits else "skipped", reason)
+            yield PlannedCase(case, backend.name, status, reason)
+
+
+def judged(case: Case, algorithm: Algorithm, gpu: Gpu) -> tuple[PlanStatus, str]:
+    """Whether a case with its tile can run on ``gpu``, and why not."""
+    reason = algorithm.unsupported(case, gpu)
+    if reason is None:
+        return "run", ""
+    # A smaller tile would fit: the case is skipped. A type or architecture without a kernel: unsupported.
+    fits = algorithm.smem_bytes(case) <= gpu.smem_per_block_bytes
+    return "unsupported" if fits else "skipped", reason
 
 
 def _tiles(bare: Case, algorithm: Algorithm, request: SweepRequest, gpu: Gpu) -> Iterator[Tile | Unsupported]:
@@ -316,6 +359,17 @@ def _within_memory(case: Case, backend: PlanningBackend, free_bytes: int | None)
         reason = f"It needs {format_bytes(required)} of memory; {format_bytes(free_bytes)} are free."
         return PlannedCase(case, backend.name, "skipped", reason, required)
     return PlannedCase(case, backend.name, required_bytes=required)
+
+
+def _pairs(seqs: Iterable[int], seqs_kv: Iterable[int]) -> list[tuple[int, int]]:
+    """Lengths of queries and keys, ascending; square where there are none of keys."""
+    return [(seq_q, seq_kv) for seq_q in sorted(set(seqs)) for seq_kv in sorted(set(seqs_kv)) or [seq_q]]
+
+
+def _ends(values: Iterable[int]) -> tuple[int, ...]:
+    """The smallest and the largest."""
+    ascending = sorted(set(values))
+    return tuple(ascending[:: max(1, len(ascending) - 1)])
 
 
 def unique(items: Iterable[Item]) -> tuple[Item, ...]:

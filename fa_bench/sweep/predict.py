@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fa_bench import algorithms
-from fa_bench.algorithms.base import Program, TensorBytes, Work
+from fa_bench.algorithms.base import Program
 from fa_bench.algorithms.library_flash import library_model
 from fa_bench.backends import baselines
 from fa_bench.cases import Case
@@ -27,8 +27,35 @@ def predict(case: Case, gpu: Gpu, peaks: MeasuredPeaks | None = None) -> Predict
 
     Parameters
     ----------
+    case : Case
+    gpu : Gpu
     peaks : MeasuredPeaks, optional
         The device's own, for the roofline instead of the data sheet's.
+    """
+    known = predict_global(case, gpu)
+    if known.work is None:
+        return known
+    traffic = known.traffic["global"]
+    dram = dram_traffic(_program(case, gpu), traffic, gpu)
+    bound = roofline(case, known.work, bytes_per_kernel(dram), gpu if peaks is None else peaks.applied_to(gpu))
+    return replace(
+        known,
+        traffic={"global": traffic, "dram": dram},
+        roofline_ms=bound.ms,
+        roofline_limiter=bound.limiter,
+        roofline_source=None if bound.ms is None else "datasheet" if peaks is None else "measured",
+        arithmetic_intensity=arithmetic_intensity(known.flops_nominal, sum(part.bytes for part in dram)),
+    )
+
+
+def predict_global(case: Case, gpu: Gpu) -> Prediction:
+    """What of it rests on no cache: nominal and executed work, compulsory and global bytes.
+
+    Parameters
+    ----------
+    case : Case
+        One case, or one whose sizes are arrays (:mod:`fa_bench.grid`): the columns then are too.
+    gpu : Gpu
     """
     algorithm = algorithms.find(case.impl)
     baseline = baselines.find(case.impl)
@@ -44,35 +71,20 @@ def predict(case: Case, gpu: Gpu, peaks: MeasuredPeaks | None = None) -> Predict
         if model is None:
             return nothing
         tile = model.tile.block_m, model.tile.block_n
-        return replace(
-            _modelled(nothing, case, gpu, peaks, model.program, model.traffic, model.work), library_tile=tile
-        )
+        return replace(nothing, work=model.work, traffic={"global": model.traffic}, library_tile=tile)
     if algorithm.uses_tile and case.tile is None:
         return nothing
     work, parts = algorithm.work(case), algorithm.traffic(case)
     if work is None or parts is None:
         return nothing
-    return _modelled(nothing, case, gpu, peaks, algorithm.program(case), tuple(parts), work)
+    return replace(nothing, work=work, traffic={"global": tuple(parts)})
 
 
-def _modelled(
-    known: Prediction,
-    case: Case,
-    gpu: Gpu,
-    peaks: MeasuredPeaks | None,
-    program: Program,
-    traffic: tuple[TensorBytes, ...],
-    work: Work,
-) -> Prediction:
-    """``known`` with what follows from global traffic and work."""
-    dram = dram_traffic(program, traffic, gpu)
-    bound = roofline(case, work, bytes_per_kernel(dram), gpu if peaks is None else peaks.applied_to(gpu))
-    return replace(
-        known,
-        work=work,
-        traffic={"global": traffic, "dram": dram},
-        roofline_ms=bound.ms,
-        roofline_limiter=bound.limiter,
-        roofline_source=None if bound.ms is None else "datasheet" if peaks is None else "measured",
-        arithmetic_intensity=arithmetic_intensity(known.flops_nominal, sum(part.bytes for part in dram)),
-    )
+def _program(case: Case, gpu: Gpu) -> Program:
+    """The program of a case whose work is known."""
+    algorithm = algorithms.find(case.impl)
+    if algorithm is not None:
+        return algorithm.program(case)
+    model = library_model(case, gpu)
+    assert model is not None, f"the work of {case.impl} comes from its model"
+    return model.program

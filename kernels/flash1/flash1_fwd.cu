@@ -25,6 +25,8 @@ constexpr int M_TILES = ROWS / 16;         // mma tiles of a warp: rows,
 constexpr int N_TILES = BLOCK_N / 8;       // columns of S,
 constexpr int D_TILES = DIM / 8;           // columns of O
 constexpr int K_STEPS = DIM / 16;
+// ptxas for sm_100 runs out of registers where it sees all steps at once (NVRTC 13.5); a loop costs integer instructions.
+constexpr int K_UNROLL = __CUDA_ARCH__ == 1000 ? 2 : K_STEPS;
 static_assert(BLOCK_M % (16 * NUM_WARPS) == 0, "each warp owns a multiple of 16 rows of Q");
 
 // A lane's accumulators belong to row lane / 4 of each group of eight rows. The quad shares the row; its lane g % 4
@@ -101,7 +103,7 @@ flash1_fwd(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
             for (int t = 0; t < M_TILES; t++)
 #pragma unroll
                 for (int n = 0; n < N_TILES; n++) s[t][n][0] = s[t][n][1] = s[t][n][2] = s[t][n][3] = 0.f;
-#pragma unroll
+#pragma unroll K_UNROLL
             for (int k = 0; k < K_STEPS; k++) {
                 u32 q[M_TILES][4];
 #pragma unroll

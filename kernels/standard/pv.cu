@@ -1,10 +1,12 @@
 // Standard attention, 3 of 3: O = P·V, fp16 and bf16 on tensor cores. One CTA per BLOCK_M rows of O, so that P is
-// read once.
+// read once. Backward, 4 of 5, as ENTRY = standard_bwd_dq and SCALED: dQ = scale · dS·K, with dS for P, K for V and dQ
+// for O.
 //
 //   shared memory   P [STAGES][BLOCK_M, BLOCK_N] | V [STAGES][BLOCK_N, DIM], swizzled (tile.cuh); O at the end
 //   warps           split along the rows of P
 //
-// Compile-time: BLOCK_M, BLOCK_N, DIM (head_dim rounded up to 32, 64, 96, 128, 192 or 256), STAGES, NUM_WARPS.
+// Compile-time: ENTRY, SCALED, BLOCK_M, BLOCK_N, DIM (head_dim rounded up to 32, 64, 96, 128, 192 or 256), STAGES,
+// NUM_WARPS.
 #include "../common/tile.cuh"
 
 constexpr int THREADS = NUM_WARPS * WARP_SIZE;
@@ -21,12 +23,12 @@ static_assert(BLOCK_M % (16 * NUM_WARPS) == 0, "each warp owns a multiple of 16 
 
 // Strides are in elements; head_dim is contiguous. The 1 tells ptxas not to spill for the sake of more CTAs per SM.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-standard_pv(const element* __restrict__ P,  // [batch, heads_q, seq_q, pitch], contiguous
-            const element* __restrict__ V,  // [batch, heads_kv, seq_kv, head_dim]
-            element* __restrict__ O,        // [batch, heads_q, seq_q, head_dim]
-            i64 v_batch_stride, i64 v_head_stride, i64 v_row_stride,  //
-            i64 o_batch_stride, i64 o_head_stride, i64 o_row_stride,  //
-            int heads_q, int heads_kv, int seq_q, int seq_kv, int head_dim, int pitch) {
+ENTRY(const element* __restrict__ P,  // or dS: [batch, heads_q, seq_q, pitch], contiguous
+      const element* __restrict__ V,  // or K: [batch, heads_kv, seq_kv, head_dim]
+      element* __restrict__ O,        // or dQ: [batch, heads_q, seq_q, head_dim]
+      i64 v_batch_stride, i64 v_head_stride, i64 v_row_stride,  //
+      i64 o_batch_stride, i64 o_head_stride, i64 o_row_stride,  //
+      int heads_q, int heads_kv, int seq_q, int seq_kv, int head_dim, int pitch, float scale) {
     extern __shared__ __align__(128) unsigned char shared[];
     const u32 p_tiles = shared_address(shared);
     const u32 v_tiles = p_tiles + STAGES * P_BYTES;
@@ -44,7 +46,7 @@ standard_pv(const element* __restrict__ P,  // [batch, heads_q, seq_q, pitch], c
     V += batch * v_batch_stride + head_kv * v_head_stride;
     O += batch * o_batch_stride + head * o_head_stride + m0 * o_row_stride;
 
-    // Loads the next tile. A row of P ends in a whole chunk, whose padding the softmax has set to 0; rows of V beyond
+    // Loads the next tile. A row of P ends in a whole chunk, whose padding is 0, as the softmax has it; rows of V beyond
     // seq_kv read as 0.
     int keys = seq_kv;  // not loaded yet
     const auto load = [&](int stage) {
@@ -103,7 +105,11 @@ standard_pv(const element* __restrict__ P,  // [batch, heads_q, seq_q, pitch], c
 #pragma unroll
     for (int m = 0; m < M_TILES; m++)
 #pragma unroll
-        for (int d = 0; d < D_TILES; d++) store_accumulator<CHUNKS>(o_tile, warp_row + m * 16, d, o[m][d]);
+        for (int d = 0; d < D_TILES; d++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) o[m][d][i] *= SCALED ? scale : 1.f;
+            store_accumulator<CHUNKS>(o_tile, warp_row + m * 16, d, o[m][d]);
+        }
     __syncwarp();
     store_rows<ROWS, CHUNKS>(O + warp_row * o_row_stride, o_row_stride, o_tile, warp_row, seq_q - m0 - warp_row,
                              head_dim);

@@ -1,4 +1,5 @@
-// Standard attention, 3 of 3, fp32 with plain FMA: the schedule of pv.cu, the product as register micro-tiles.
+// Standard attention, 3 of 3, and backward, 4 of 5, fp32 with plain FMA: the schedule of pv.cu, the product as register
+// micro-tiles.
 //
 //   shared memory   P [STAGES][BLOCK_M, BLOCK_N] | V [STAGES][BLOCK_N, DIM], swizzled (tile.cuh)
 //   warps           split along the rows of P
@@ -26,12 +27,12 @@ static_assert(BLOCK_M % (LANES_Y * NUM_WARPS) == 0, "each warp owns a multiple o
 
 // Strides are in elements; head_dim is contiguous. The 1 tells ptxas not to spill for the sake of more CTAs per SM.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-standard_pv(const element* __restrict__ P,  // [batch, heads_q, seq_q, pitch], contiguous
-            const element* __restrict__ V,  // [batch, heads_kv, seq_kv, head_dim]
-            element* __restrict__ O,        // [batch, heads_q, seq_q, head_dim]
-            i64 v_batch_stride, i64 v_head_stride, i64 v_row_stride,  //
-            i64 o_batch_stride, i64 o_head_stride, i64 o_row_stride,  //
-            int heads_q, int heads_kv, int seq_q, int seq_kv, int head_dim, int pitch) {
+ENTRY(const element* __restrict__ P,  // or dS: [batch, heads_q, seq_q, pitch], contiguous
+      const element* __restrict__ V,  // or K: [batch, heads_kv, seq_kv, head_dim]
+      element* __restrict__ O,        // or dQ: [batch, heads_q, seq_q, head_dim]
+      i64 v_batch_stride, i64 v_head_stride, i64 v_row_stride,  //
+      i64 o_batch_stride, i64 o_head_stride, i64 o_row_stride,  //
+      int heads_q, int heads_kv, int seq_q, int seq_kv, int head_dim, int pitch, float scale) {
     extern __shared__ __align__(128) unsigned char shared[];
     const u32 p_tiles = shared_address(shared);
     const u32 v_tiles = p_tiles + STAGES * P_BYTES;
@@ -116,7 +117,7 @@ standard_pv(const element* __restrict__ P,  // [batch, heads_q, seq_q, pitch], c
 #pragma unroll
         for (int c = 0; c < CHUNK_TILE; c++) {
             const int column = (c * LANES_X + x) * CHUNK_ELEMENTS;
-            st_global_v4_b32(O + row * o_row_stride + column, pack_chunk(o[i][c], 1.f),
+            st_global_v4_b32(O + row * o_row_stride + column, pack_chunk(o[i][c], SCALED ? scale : 1.f),
                              m0 + row < seq_q && column < head_dim);
         }
     }

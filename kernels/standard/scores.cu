@@ -1,4 +1,6 @@
 // Standard attention, 1 of 3: S = scale · Q·Kᵀ, masked, fp16 and bf16 on tensor cores. One CTA per tile of S.
+// Backward, 2 of 5, as ENTRY = standard_bwd_dp and without SCORES: dP = dO·Vᵀ, with dO for Q, V for K and dP for S. It
+// has no scale and no mask: what P is 0 for, dS will be 0 for, and rows of V beyond seq_kv read as 0.
 //
 //   shared memory   Q [BLOCK_M, DIM] | K [BLOCK_N, DIM], swizzled (tile.cuh); then, in their place, the tile of S
 //   warps           split along the rows of Q
@@ -7,7 +9,8 @@
 // in whole 16-byte chunks; the padding in a row's last chunk is masked like a key beyond the end. In fp16 a score
 // beyond 65,504 becomes infinite, as in any baseline that stores S in the element type.
 //
-// Compile-time: BLOCK_M, BLOCK_N, DIM (head_dim rounded up to 32, 64, 96, 128, 192 or 256), NUM_WARPS, CAUSAL.
+// Compile-time: ENTRY, SCORES, BLOCK_M, BLOCK_N, DIM (head_dim rounded up to 32, 64, 96, 128, 192 or 256), NUM_WARPS,
+// CAUSAL.
 #include "../common/softmax.cuh"
 #include "../common/tile.cuh"
 
@@ -24,12 +27,12 @@ static_assert(BLOCK_M % (16 * NUM_WARPS) == 0, "each warp owns a multiple of 16 
 
 // Strides are in elements; head_dim is contiguous. The 1 tells ptxas not to spill for the sake of more CTAs per SM.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-standard_scores(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
-                const element* __restrict__ K,  // [batch, heads_kv, seq_kv, head_dim]
-                element* __restrict__ S,        // [batch, heads_q, seq_q, pitch], contiguous
-                i64 q_batch_stride, i64 q_head_stride, i64 q_row_stride,  //
-                i64 k_batch_stride, i64 k_head_stride, i64 k_row_stride,  //
-                int heads_q, int heads_kv, int seq_q, int seq_kv, int head_dim, int pitch, float scale) {
+ENTRY(const element* __restrict__ Q,  // or dO: [batch, heads_q, seq_q, head_dim]
+      const element* __restrict__ K,  // or V: [batch, heads_kv, seq_kv, head_dim]
+      element* __restrict__ S,        // or dP: [batch, heads_q, seq_q, pitch], contiguous
+      i64 q_batch_stride, i64 q_head_stride, i64 q_row_stride,  //
+      i64 k_batch_stride, i64 k_head_stride, i64 k_row_stride,  //
+      int heads_q, int heads_kv, int seq_q, int seq_kv, int head_dim, int pitch, float scale) {
     extern __shared__ __align__(128) unsigned char shared[];
     const u32 q_tile = shared_address(shared);
     const u32 k_tile = q_tile + Q_BYTES;
@@ -86,11 +89,11 @@ standard_scores(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_
 #pragma unroll
         for (int n = 0; n < N_TILES; n++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) s[m][n][i] *= scale;
+            for (int i = 0; i < 4; i++) s[m][n][i] *= SCORES ? scale : 1.f;
 
     // Mask, only where the tile crosses the end of K or the diagonal of this warp's first row.
     const int diagonal = seq_kv - seq_q;  // query i sees keys j <= i + diagonal
-    if (n0 + BLOCK_N > seq_kv || (CAUSAL && n0 + BLOCK_N > m0 + warp_row + diagonal + 1)) {
+    if (SCORES && (n0 + BLOCK_N > seq_kv || (CAUSAL && n0 + BLOCK_N > m0 + warp_row + diagonal + 1))) {
 #pragma unroll
         for (int m = 0; m < M_TILES; m++)
 #pragma unroll

@@ -1,4 +1,4 @@
-// Standard attention, 1 of 3, fp32 with plain FMA: the tile of scores.cu as register micro-tiles.
+// Standard attention, 1 of 3, and backward, 2 of 5, fp32 with plain FMA: the tile of scores.cu as register micro-tiles.
 //
 //   shared memory   Q [BLOCK_M, DIM] | K [BLOCK_N, DIM], swizzled (tile.cuh)
 //   warps           split along the rows of Q
@@ -23,12 +23,12 @@ static_assert(BLOCK_M % (LANES_Y * NUM_WARPS) == 0, "each warp owns a multiple o
 
 // Strides are in elements; head_dim is contiguous. The 1 tells ptxas not to spill for the sake of more CTAs per SM.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-standard_scores(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_dim]
-                const element* __restrict__ K,  // [batch, heads_kv, seq_kv, head_dim]
-                element* __restrict__ S,        // [batch, heads_q, seq_q, pitch], contiguous
-                i64 q_batch_stride, i64 q_head_stride, i64 q_row_stride,  //
-                i64 k_batch_stride, i64 k_head_stride, i64 k_row_stride,  //
-                int heads_q, int heads_kv, int seq_q, int seq_kv, int head_dim, int pitch, float scale) {
+ENTRY(const element* __restrict__ Q,  // or dO: [batch, heads_q, seq_q, head_dim]
+      const element* __restrict__ K,  // or V: [batch, heads_kv, seq_kv, head_dim]
+      element* __restrict__ S,        // or dP: [batch, heads_q, seq_q, pitch], contiguous
+      i64 q_batch_stride, i64 q_head_stride, i64 q_row_stride,  //
+      i64 k_batch_stride, i64 k_head_stride, i64 k_row_stride,  //
+      int heads_q, int heads_kv, int seq_q, int seq_kv, int head_dim, int pitch, float scale) {
     extern __shared__ __align__(128) unsigned char shared[];
     const u32 q_tile = shared_address(shared);
     const u32 k_tile = q_tile + Q_BYTES;
@@ -92,7 +92,7 @@ standard_scores(const element* __restrict__ Q,  // [batch, heads_q, seq_q, head_
         for (int j = 0; j < N_TILE; j++) {
             const int key = n0 + j * LANES_X + x;
             const float score = key < end ? s[i][j] * scale : -infinity();
-            st_global_cg_f32(target + j * LANES_X, score, row < seq_q && key < columns);
+            st_global_cg_f32(target + j * LANES_X, SCORES ? score : s[i][j], row < seq_q && key < columns);
         }
     }
 }

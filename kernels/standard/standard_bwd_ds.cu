@@ -5,10 +5,15 @@
 //   reads       a row of one segment: each element of P and dP once. A longer row: all segments but the last once
 //               more, since only the last is still in registers when the sum is known
 //
-// Where P is 0, behind the diagonal, in rows that see nothing and in the padding up to a whole chunk, dS is 0.
+// Where P is 0, behind the diagonal, outside a window, in rows that see nothing and in the padding up to a whole chunk,
+// dS is 0.
 //
-// Compile-time: NUM_WARPS, WARPS_PER_ROW, CHUNKS, ELEMENT_*.
+// With DROPOUT what is in memory as dP is dO·Vᵀ, and dP is that times 1 / (1 - p) where a pair is kept and 0 elsewhere.
+// Which are kept is made again from their places; P is that before dropout.
+//
+// Compile-time: NUM_WARPS, WARPS_PER_ROW, CHUNKS, ELEMENT_*, DROPOUT.
 #include "../common/chunk.cuh"
+#include "../common/chunk_dropout.cuh"
 #include "../common/predicated.cuh"
 #include "../common/softmax.cuh"
 
@@ -22,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 standard_bwd_ds(const element* __restrict__ P,   // [batch, heads_q, seq_q, pitch]
                 const element* __restrict__ dP,  // [batch, heads_q, seq_q, pitch]
                 element* __restrict__ dS,        // [batch, heads_q, seq_q, pitch]
-                int seq_q, int seq_kv, int pitch) {
+                int heads_q, int seq_q, int seq_kv, int pitch, u64 seed, u32 drop_threshold, float keep_scale) {
     __shared__ float partial[NUM_WARPS];
 
     const int row_blocks = (seq_q + ROWS - 1) / ROWS;
@@ -45,6 +50,21 @@ standard_bwd_ds(const element* __restrict__ P,   // [batch, heads_q, seq_q, pitc
             ld_global_cg_v4_b32(p_chunks[c], P + offset, column + offset < keys);
             ld_global_cg_v4_b32(dp_chunks[c], dP + offset, column + offset < keys);
         }
+        if (DROPOUT) {
+#pragma unroll
+            for (int c = 0; c < CHUNKS; c++) {
+                const int offset = segment + c * ROW_LANES * CHUNK_ELEMENTS;
+                drop_of_chunk(dp_chunks[c], column + offset, query, slice % heads_q, slice / heads_q, seed,
+                              drop_threshold);
+            }
+        }
+    };
+    const auto unpack_dp = [&](float(&dp)[CHUNK_ELEMENTS], int c) {
+        unpack_chunk(dp, dp_chunks[c]);
+        if (DROPOUT) {
+#pragma unroll
+            for (int i = 0; i < CHUNK_ELEMENTS; i++) dp[i] *= keep_scale;
+        }
     };
     const auto store = [&](int segment, float row_sum) {
 #pragma unroll
@@ -52,7 +72,7 @@ standard_bwd_ds(const element* __restrict__ P,   // [batch, heads_q, seq_q, pitc
             const int offset = segment + c * ROW_LANES * CHUNK_ELEMENTS;
             float p[CHUNK_ELEMENTS], ds[CHUNK_ELEMENTS];
             unpack_chunk(p, p_chunks[c]);
-            unpack_chunk(ds, dp_chunks[c]);
+            unpack_dp(ds, c);
 #pragma unroll
             for (int i = 0; i < CHUNK_ELEMENTS; i++) ds[i] = p[i] * (ds[i] - row_sum);
             st_global_v4_b32(dS + offset, pack_chunk(ds, 1.f), column + offset < keys);
@@ -68,7 +88,7 @@ standard_bwd_ds(const element* __restrict__ P,   // [batch, heads_q, seq_q, pitc
         for (int c = 0; c < CHUNKS; c++) {
             float p[CHUNK_ELEMENTS], dp[CHUNK_ELEMENTS];
             unpack_chunk(p, p_chunks[c]);
-            unpack_chunk(dp, dp_chunks[c]);
+            unpack_dp(dp, c);
 #pragma unroll
             for (int i = 0; i < CHUNK_ELEMENTS; i++) sum = fmaf(p[i], dp[i], sum);
         }

@@ -213,6 +213,9 @@ def test_auto_tile_by_hand() -> None:
     assert auto(96, "a100-sxm-80") == auto(96, "rtx-4090") == Tile(128, 64, 1, 4)
     # D = 128: four warps do not hold 128x64, but 128x32, which takes 48 KiB.
     assert auto(128, "a100-sxm-80") == auto(128, "rtx-4090") == Tile(128, 32, 1, 4)
+    # D = 192: neither is held by four; eight hold 128x128, 16 · (128 + 192) / 32 = 160 registers, in 144 KiB.
+    assert auto(192, "a100-sxm-80") == Tile(128, 128, 1, 8)
+    assert auto(192, "rtx-4090") == Tile(128, 64, 1, 8)
     # D = 256: neither is held by four, and 128x64 has eight in 128 KiB.
     assert auto(256, "a100-sxm-80") == Tile(128, 64, 1, 8)
     # A single query does not fill more than 16 rows, one warp: 16x64 takes 34 KiB, four CTAs; 16x32 18 KiB, eight.

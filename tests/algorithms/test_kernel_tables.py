@@ -73,12 +73,16 @@ def test_every_instruction_has_the_family_of_its_opcode() -> None:
 
 def test_default_tiles_are_those_of_the_table() -> None:
     found = rows("defaults")
-    assert [row[0] for row in found] == [str(head_dim) for head_dim in SCRIPT.REASONS]
-    for head_dim, *cells, reason in found:
+    assert [row[0] for row in found] == [str(head_dim) for head_dim in SCRIPT.HEAD_DIMS]
+    for head_dim, *cells, _ in found:
         tiles = [SCRIPT.default_tile(gpus.get(slug), int(head_dim)) for slug in SCRIPT.SHOWN.values()]
         named = [re.fullmatch(r"(\S+), \d x (\d)", cell) for cell in cells]
         assert [one and one.groups() for one in named] == [(f"{t}/{t.stages}", str(t.num_warps)) for t in tiles]
-        assert reason == SCRIPT.REASONS[int(head_dim)]
+
+
+@pytest.mark.usefixtures("same_compiler")
+def test_reasons_are_those_of_the_figures() -> None:
+    assert {row[0]: row[-1] for row in rows("defaults")}["128"] == SCRIPT.reasons(128)
 
 
 @pytest.mark.slow

@@ -44,10 +44,16 @@ def test_flash2s_default_tiles_spill_nothing(gpu: str, dtype: DType, head_dim: i
     assert compile_kernel(spec, gpus.get(gpu).sm).spill_bytes == 0
 
 
+@pytest.mark.parametrize(("dtype", "head_dim"), [("fp16", 64), ("bf16", 96), ("fp16", 128)])
+def test_flash1s_default_tiles_spill_nothing_where_registers_are_scarcest(dtype: DType, head_dim: int) -> None:
+    for spec in default_kernels(Case("flash1", shape_of(head_dim), dtype), "b200-sxm"):
+        assert compile_kernel(spec, "sm_100").spill_bytes == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
 @pytest.mark.parametrize("head_dim", [8, 40, 64, 96, 128])
-@pytest.mark.parametrize("impl", ["flash2", "standard"])
+@pytest.mark.parametrize("impl", ["flash2", "flash1", "standard"])
 def test_no_default_tile_spills_on_any_gpu(impl: str, head_dim: int, dtype: DType) -> None:
     spilled = {}
     for gpu in gpus.all_gpus():

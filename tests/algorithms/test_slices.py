@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fa_bench.algorithms.base import Buffer
+from fa_bench.algorithms.reach import Reach
 from fa_bench.algorithms.slices import row_vector_sectors, tensor_sectors
 from fa_bench.algorithms.tiles import Access, copy_access
 
@@ -47,8 +51,11 @@ def test_row_vectors_equal_a_count_of_touched_sectors(batch: int, heads: int, se
 
 def test_the_first_rows_of_a_vector_are_summed() -> None:
     # 20 floats from 0 on, and 20 from byte 80, 16 within a sector. The first 16 rows: 2 sectors, and 3 (bytes 80-143);
-    # all 20: 2 + 1 and 3 + 1. Of no rows nothing.
-    assert row_vector_sectors(vector(1, 2, 20), 16, [0, 16, 16, 20]) == 2 * (2 + 3) + (3 + 4)
+    # all 20: 2 + 1 and 3 + 1. Two runs of 16, and one to the end.
+    runs = Reach(inside=32, to_end=1, blocks=4, seeing=3)
+    assert row_vector_sectors(vector(1, 2, 20), 16, runs) == 2 * (2 + 3) + (3 + 4)
+    # Of a run from row 16 to the end what is left: 1 + 1.
+    assert row_vector_sectors(vector(1, 2, 20), 16, Reach(-16, 1, 1, 1)) == 2
 
 
 def test_long_vectors_of_many_slices_are_quick_and_exact() -> None:
@@ -77,4 +84,25 @@ def test_80_byte_rows_share_sectors_inside_an_instruction_only() -> None:
 
 def test_row_counts_are_summed() -> None:
     # 128-byte rows: 4 sectors each, whatever covers them. 16 + 32 + 32 rows.
-    assert tensor_sectors(matrix("fp16", 1, 2, 32, 64), Access(4, 128), [16, 32, 32]) == 2 * 80 * 4
+    runs = Reach(inside=16, to_end=2, blocks=5, seeing=3)
+    assert tensor_sectors(matrix("fp16", 1, 2, 32, 64), Access(4, 128), runs) == 2 * 80 * 4
+
+
+def test_arrays_of_sizes_are_summed_case_by_case() -> None:
+    # bshd, fp16, D = 40: heads lie side by side, 80 bytes apart, and rows are as many times 80 bytes apart. Alignment
+    # classes and pitches differ from case to case.
+    batch, heads, seq = (np.array(values) for values in ([1, 2, 3, 2], [1, 2, 3, 8], [5, 6, 33, 1]))
+
+    def tensor(batch: Any, heads: Any, seq: Any) -> Buffer:
+        return Buffer("Q", "fp16", (batch, heads, seq, 40), (heads * seq * 40, 40, heads * 40, 1), "input")
+
+    access, runs = Access(4, 128), Reach(32, 2, 4, 3)
+    together = tensor_sectors(tensor(batch, heads, seq), access, runs)
+    alone = [
+        tensor_sectors(tensor(*sizes), access, runs)
+        for sizes in zip(batch.tolist(), heads.tolist(), seq.tolist(), strict=True)
+    ]
+    assert together.tolist() == alone
+    # By hand, the last: 2 x 8 slices of one row of 80 bytes, 80 apart: half of them at 0 in a sector, half at 16, 3
+    # sectors each; twice, and 32 rows of pitch 640: 16 in a sector or 0, each 3 sectors.
+    assert alone[-1] == 16 * (2 * 3 + 32 * 3)

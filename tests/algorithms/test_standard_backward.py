@@ -269,7 +269,7 @@ def test_default_tiles_have_no_spills(dtype: DType, slug: str) -> None:
         ("standard_bwd_dkdv.cu", "(m0 >= seq_q)", "(m0 >= seq_q + BLOCK_M)", "dK"),  # heads begin a block late
         ("standard_bwd_dkdv.cu", "c[n][d][i] *= factor", "c[n][d][i] *= 1.f", "dK"),
         ("standard_bwd_ds.cu", "(ds[i] - row_sum)", "ds[i]", "dQ"),
-        ("standard_bwd_dq.cu", "keys -= BLOCK_N;", "keys -= BLOCK_N + 1;", "dQ"),  # the last key of the second tile
+        ("pv.cu", "keys -= BLOCK_N;", "keys -= BLOCK_N + 1;", "dQ"),  # the last key of the second tile
     ],
 )
 def test_a_wrong_kernel_gives_a_wrong_result(

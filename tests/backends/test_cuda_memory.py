@@ -22,7 +22,7 @@ def planned(memory: int, impl: str = "standard,flash2") -> dict[str, tuple[str, 
     backend = make(FakeCupy(memory=memory))
     backend._lookup = algorithms.get
     request = SweepRequest(
-        seqs=(16_384,), head_dims=(128,), batch=4, heads=48, impls=tuple(impl.split(",")), device="cuda"
+        seqs=(16_384,), head_dims=(128,), batches=(4,), heads=(48,), impls=tuple(impl.split(",")), device="cuda"
     )
     return {cell.case.impl: (cell.status, cell.reason) for cell in plan(request, [backend], GPU).cases}
 
@@ -41,7 +41,7 @@ def test_what_does_not_fit_is_never_launched_even_where_the_driver_would_spill_t
     cupy.empty = lambda nbytes, dtype: pytest.fail("allocated")  # type: ignore[method-assign]
     backend = make(cupy)
     backend._lookup = algorithms.get
-    request = SweepRequest(seqs=(65_536,), batch=1, heads=4, impls=("standard",), device="cuda")
+    request = SweepRequest(seqs=(65_536,), batches=(1,), heads=(4,), impls=("standard",), device="cuda")
     made = plan(request, [backend], any_gpu)
     assert made.runnable == () and "GiB are free" in made.cases[0].reason
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -130,3 +131,30 @@ def test_all_takes_what_each_kernel_was_made_for(cli: Callable, fakes: Callable,
     }
     # Scores of standard normal inputs reach about 4, so that a softcap of 2 shows in any type.
     assert fused == {"softcap 2", "bias", "alibi", "sinks", "dropout 0.1", "window"}
+
+
+def test_all_has_what_is_fused_in_fp32(cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    backend = emulator()
+    fakes(backend)
+    assert cli("check", "--all", "--head-dim", "64", "--no-causal").code == 0
+    fused = [case for case in backend.ran if case.dtype == "fp32" and (case.features.named or case.shape.windowed)]
+    # flash2's kernels for that are of 16 bits.
+    assert {(case.impl, case.direction) for case in fused} == {("standard", "fwd"), ("standard", "bwd")}
+    assert len(fused) == 3
+
+
+def test_all_has_each_kernel_and_pass_in_the_other_layout(cli: Callable, fakes: Callable, emulator: Callable) -> None:
+    backend = emulator()
+    fakes(backend)
+    assert cli("check", "--all", "--dtype", "fp16", "--head-dim", "40").code == 0
+    other = [case for case in backend.ran if case.layout == "bshd"]
+    passes = {(case.impl, case.direction) for case in other}
+    assert passes == {
+        *((impl, "fwd") for impl in ("standard", "flash1", "flash2")),
+        *((impl, "bwd") for impl in ("standard", "flash2", "flash2-atomic")),
+    }
+    assert {(case.impl, case.direction) for case in other if case.shape.windowed} == passes - {("flash1", "fwd")}
+    assert {case.impl for case in other if case.shape.seqlens is not None} == {"flash2"}
+    # Each is one that is there in the first layout too, so that its kernels are compiled already.
+    first = {replace(case, layout="bshd") for case in backend.ran if case.layout == "bhsd"}
+    assert set(other) <= first

@@ -310,3 +310,52 @@ def test_a_kernel_that_cannot_be_is_said(cli: Callable, own_cache: Path) -> None
     )
     assert ran.code == 0
     assert "320 KiB" in ran.err
+
+
+@needs_nvrtc
+def test_kernels_of_the_backward_pass_and_with_features(cli: Callable) -> None:
+    asked = ("kernels", "--direction", "fwd,bwd", "--features", "none,dropout=0.1", "--head-dim", "64")
+    rows = json.loads(cli(*asked, "--format", "json").out)
+    found = {(row["kernel"], row["direction"], row["features"]) for row in rows}
+    assert {
+        ("flash2_fwd", "fwd", ""),
+        ("flash2_fused", "fwd", "dropout 0.1"),
+        ("standard_softmax", "fwd", "dropout 0.1"),
+        ("standard_bwd_ds", "bwd", "dropout 0.1"),
+        ("flash2_bwd_preprocess", "bwd", ""),
+        ("flash2_bwd_atomic", "bwd", "dropout 0.1"),
+    } <= found
+    # Without --impl what a kernel was not made for is left out without a word.
+    assert {row["impl"] for row in rows if row["features"]} == {"standard", "flash2", "flash2-atomic"}
+    table = cli(*asked)
+    assert max(map(len, table.out.splitlines())) <= 80
+    assert "a100-sxm-80 (sm_80), fp16, D=64, bwd, dropout 0.1" in table.out
+    assert "flash2_bwd_preprocess " in table.out
+    assert table.err == ""
+
+
+@needs_nvrtc
+def test_a_default_tile_is_explained_by_figures(cli: Callable) -> None:
+    asked = ("kernels", "--explain", "--impl", "flash2", "--head-dim", "128", "--gpu", "rtx-4090")
+    rows = json.loads(cli(*asked, "--format", "json").out)
+    default = rows[0]
+    assert (default["block_m"], default["block_n"], default["num_warps"], default["is_default"]) == (128, 32, 4, True)
+    assert [row["is_default"] for row in rows[1:]] == [False] * (len(rows) - 1)
+    # Of K and V 64 KiB of shared memory and Q's 32: one CTA on an SM of 100 KiB, where the default has two.
+    wide = next(row for row in rows if (row["block_n"], row["num_warps"]) == (64, 8))
+    assert (default["blocks_per_sm"], wide["blocks_per_sm"]) == (2, 1)
+    assert wide["against"] == ["one CTA", "wavefronts"]
+    assert wide["instructions_per_score"] < default["instructions_per_score"]
+    table = cli(*asked).out
+    assert max(map(len, table.splitlines())) <= 80
+    assert "flash2, 1k fp16 D=128 full, rtx-4090 (sm_89)" in table
+    assert "the default" in table and "one CTA, wavef" in table
+
+
+def test_explain_is_about_default_tiles(cli: Callable) -> None:
+    ran = cli("kernels", "--explain", "--block", "64x64")
+    assert (ran.code, ran.out) == (2, "")
+    assert "--explain is about default tiles: leave out --block and --stages." in ran.err
+    ran = cli("kernels", "--explain", "--impl", "flash2-atomic")
+    assert (ran.code, ran.out) == (2, "")
+    assert "none of these kernels has one here" in ran.err

@@ -19,10 +19,11 @@ EXAMPLES = re.findall(r"^\$ fa-bench (.*)$", DOCS, flags=re.MULTILINE)
 #: They compile kernels, which takes NVRTC and a second or two each.
 #: The examples of profile and diff run with those of docs/profile.md.
 #: trace runs in test_trace.py, validate in test_validate.py, compare and baseline with docs/compare.md,
-#: mutate in test_mutate.py, report in test_report.py, tune in test_tune.py, ladder in test_ladder.py.
+#: mutate in test_mutate.py, report in test_report.py, tune in test_tune.py, ladder in test_ladder.py,
+#: claims in test_claims.py.
 COMPILING = (
     *("kernels", "doctor", "profile", "diff", "trace", "validate", "compare", "baseline", "report", "mutate"),
-    *("tune", "ladder"),
+    *("tune", "ladder", "claims"),
 )
 
 GROUP: Any = get_command(app)
@@ -37,7 +38,7 @@ def section(command: str) -> str:
 def test_the_commands() -> None:
     assert set(COMMANDS) == {
         *("sweep", "io-model", "check", "profile", "diff", "trace", "validate", "gpus", "kernels", "doctor", "cache"),
-        *("compare", "baseline", "report", "mutate", "tune", "ladder", "predict"),
+        *("compare", "baseline", "report", "mutate", "tune", "ladder", "claims", "predict"),
     }
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -263,3 +263,93 @@ def test_what_a_prediction_alone_does_not_take_is_said(cli: Callable, args: tupl
     ran = cli("io-model", "--no-measure", *args)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_a_row_per_case_has_the_totals_of_the_rows_per_tensor(cli: Callable) -> None:
+    args = ("io-model", "--no-measure", "--seq", "100,512", "--head-dim", "40,64", "--batch", "1,3", "--heads", "4",
+            "--kv-heads", "2,4", "--causal", "both", "--layout", "bhsd,bshd", "--direction", "fwd,bwd",
+            "--sram", "64k")  # fmt: skip
+    cases = rows_of(cli(*args, "--format", "csv", "--per", "case", "--dram").out)
+    document = json.loads(cli(*args, "--format", "json").out)
+    assert len(cases) == len(document["cases"]) == 2 * 2 * 2 * 2 * 2 * 2 * 2 * 4
+    identity = ("impl", "layout", "direction", "head_dim", "batch", "heads_kv", "seq_q", "causal")
+
+    def key(row: dict[str, object]) -> tuple[str, ...]:
+        return tuple(str(row[name]).lower() for name in identity)
+
+    by_key = {key(row): row for row in cases}
+    for case in document["cases"]:
+        row = by_key.pop(key(case))
+        for column, expected in {
+            "status": case["status"],
+            "status_reason": case["status_reason"],
+            "block_m": case["block_m"],
+            "global_read_bytes_model": case["read_bytes"],
+            "global_write_bytes_model": case["write_bytes"],
+            "compulsory_read_bytes": case["compulsory_read_bytes"],
+            "paper_bytes": case["paper"]["bytes"],
+            **{name: case[name] for name in ("roofline_ms", "roofline_limiter", "roofline_source")},
+            **{name: case["theory"][name] for name in ("sram_bytes", "theorem_elements", "algorithm_elements")},
+            **{name: case["theory"][name] for name in ("m_elements", "bound_elements", "predicted_distance")},
+        }.items():
+            assert row[column] == ("" if expected is None else str(expected)), (column, case)
+    assert not by_key
+
+
+def test_very_many_cases_are_rows_of_their_own(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = ("io-model", "--no-measure", "--impl", "flash2", "--format", "csv")
+    per_case, per_tensor = "one row per case", ("K", "V", "Q", "O", "LSE")
+    # 2,000 lengths with 6 batches.
+    many = cli(*args, "--seq", "8..16000:8", "--batch", "1..6:1")
+    assert len(many.out.splitlines()) == 1 + 12_000
+    assert per_case in many.err
+    # A table of as many is made one by one, and says what is quicker.
+    monkeypatch.setattr("fa_bench.cli.io_model._MANY_CASES", 2)
+    told = cli("io-model", "--no-measure", "--impl", "flash2", "--seq", "16..64:16", "--format", "md")
+    assert "one by one: --format csv has a row per case in seconds." in told.err
+    assert "flash2_fwd" in told.out
+    monkeypatch.undo()
+    few = cli(*args, "--seq", "16..64:16")
+    assert few.err == ""
+    assert [row["tensor"] for row in rows_of(few.out)[:5]] == ["Q", "K", "V", "O", "LSE"]
+    assert {row["tensor"] for row in rows_of(few.out)} == set(per_tensor)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--per", "kernel", "--no-measure", "--format", "csv"), "--per: 'kernel' is neither tensor nor case."),
+        (("--per", "case", "--format", "csv"), "--per case is for predictions as CSV."),
+        (("--per", "case", "--no-measure"), "--per case is for predictions as CSV."),
+        (("--dram", "--no-measure", "--format", "csv"), "--dram adds columns to the rows of --per case."),
+        (("--dram", "--no-measure", "--format", "csv", "--per", "tensor"), "--dram adds columns"),
+        (("--per", "case", "--no-measure", "--format", "csv", "--counters", "full"), "--no-measure counts nothing"),
+        (
+            ("--per", "case", "--no-measure", "--format", "csv", "--heads", "3,4", "--kv-heads", "2"),
+            "3 is not a multiple of 2",
+        ),
+    ],
+)
+def test_rows_per_case_that_can_not_be_are_refused(cli: Callable, args: tuple[str, ...], said: str) -> None:
+    ran = cli("io-model", "--seq", "512", *args)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
+def test_ctrl_c_leaves_whole_rows(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fa_bench.grid import predict
+
+    def until_interrupted(*args: object) -> Iterator[object]:
+        yield next(whole(*args))
+        raise KeyboardInterrupt
+
+    whole = predict.blocks
+    monkeypatch.setattr(predict, "blocks", until_interrupted)
+    ran = cli("io-model", "--no-measure", "--per", "case", "--format", "csv", "--seq", "512,1k", "--causal", "both")
+    assert ran.code == 130
+    assert [row["seq_q"] for row in rows_of(ran.out)] == ["512", "1024"]
+    assert ran.out.endswith("\n")

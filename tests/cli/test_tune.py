@@ -208,6 +208,8 @@ def test_an_interrupt_shows_what_was_tried(tune: Callable) -> None:
         (("--gpu", "t4"), "so compute capability 8.0; NVIDIA T4 has 7.5."),
         (("--head-dim", "60"), "head_dim must be a multiple of 8 up to 256, not 60."),
         (("--head-dim", "64,128"), "--head-dim: tune takes one value, not 2."),
+        (("--batch", "1,2"), "--batch: tune takes one value, not 2."),
+        (("--heads", "4,8"), "--heads: tune takes one value, not 2."),
         (("--causal", "both"), "--causal: tune takes one value, not 2."),
         (("--impl", "auto"), "--impl: 'auto' has no tile of ours to choose."),
         (("--impl", "standard"), "standard has kernels that are built for the length"),

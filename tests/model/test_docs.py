@@ -28,6 +28,9 @@ def test_the_examples_of_the_documentation() -> None:
     "module",
     [
         "fa_bench.units",
+        "fa_bench.sizes",
+        "fa_bench.algorithms.reach",
+        "fa_bench.algorithms.sectors",
         "fa_bench.model.bounds.backward",
         "fa_bench.model.bounds.elements",
         "fa_bench.model.bounds.forward",

@@ -100,6 +100,20 @@ def test_planning_runs_nothing() -> None:
     assert [backend.ran for backend in backends] == [[], []]
 
 
+def test_batches_heads_and_kv_heads_are_axes() -> None:
+    request = SweepRequest(seqs=(128, 64), batches=(1, 4, 1), heads=(8, 16), heads_kv=(2, 8), impls=("numpy",))
+    shapes = [(s.seq_q, s.batch, s.heads_q, s.heads_kv) for s in request.shapes()]
+    heads = [(8, 2), (8, 8), (16, 2), (16, 8)]
+    assert shapes == [(seq, batch, *pair) for seq in (64, 128) for pair in heads for batch in (1, 4)]
+
+
+def test_any_value_that_is_off_is_found_among_many() -> None:
+    # Each alone is fine: 2 million sequences of 2048 heads are more slices than a grid holds, 12 heads don't share 8.
+    for axes in ({"batches": (1, 2**21), "heads": (1, 2048)}, {"heads": (8, 12, 16), "heads_kv": (4, 8)}):
+        with pytest.raises(UsageError):
+            SweepRequest(seqs=tuple(range(1, 5000)), impls=("numpy",), **axes)
+
+
 def test_tokens_and_hidden_set_batch_and_heads() -> None:
     request = SweepRequest(seqs=(512, 1024), head_dims=(64, 128), tokens=16384, hidden=2048, impls=("numpy",))
     # 16384 / 512 = 32 and 16384 / 1024 = 16 sequences; 2048 / 64 = 32 and 2048 / 128 = 16 heads.
@@ -113,7 +127,7 @@ def test_tokens_and_hidden_set_batch_and_heads() -> None:
 
 
 def test_key_lengths_combine_with_query_lengths() -> None:
-    request = SweepRequest(seqs=(1, 300), seqs_kv=(300, 127), heads=8, heads_kv=2)
+    request = SweepRequest(seqs=(1, 300), seqs_kv=(300, 127), heads=(8,), heads_kv=(2,))
     assert [(s.seq_q, s.seq_kv) for s in request.shapes()] == [(1, 127), (1, 300), (300, 127), (300, 300)]
     assert {(s.heads_q, s.heads_kv) for s in request.shapes()} == {(8, 2)}
 
@@ -129,10 +143,10 @@ def test_key_lengths_combine_with_query_lengths() -> None:
         ({"stages": (3,)}, "stages must be 1 or 2, not 3."),
         ({"dtypes": ("fp64",)}, "dtype must be one of fp16, bf16, fp32, not 'fp64'."),
         ({"layouts": ("sbhd",)}, "layout must be one of bhsd, bshd, not 'sbhd'."),
-        ({"heads": 8, "heads_kv": 3}, "heads_q must be a multiple of heads_kv, but 8 is not a multiple of 3."),
-        ({"batch": 0}, "batch must be at least 1, not 0."),
-        ({"batch": 2, "tokens": 1024}, "batch and tokens can't both be given: tokens sets the batch."),
-        ({"heads": 2, "hidden": 128}, "heads and hidden can't both be given: hidden sets the heads."),
+        ({"heads": (8,), "heads_kv": (3,)}, "heads_q must be a multiple of heads_kv, but 8 is not a multiple of 3."),
+        ({"batches": (0,)}, "batch must be at least 1, not 0."),
+        ({"batches": (2,), "tokens": 1024}, "batch and tokens can't both be given: tokens sets the batch."),
+        ({"heads": (2,), "hidden": 128}, "heads and hidden can't both be given: hidden sets the heads."),
         ({"tokens": 64}, "64 tokens hold no sequence of length 128."),
         ({"hidden": 32}, "A hidden size of 32 holds no head of 64."),
         ({"seed": -1}, "seed must be at least 0, not -1."),
@@ -193,7 +207,7 @@ def test_a_packed_batch_stands_for_lengths_and_batch() -> None:
     assert {(s.batch, s.seq_q, s.seq_kv, s.seqlens) for s in shapes} == {(2, 5, 7, lengths)}
 
 
-@pytest.mark.parametrize("beside", [{"seqs": (128,)}, {"seqs_kv": (128,)}, {"batch": 2}, {"tokens": 64}], ids=repr)
+@pytest.mark.parametrize("beside", [{"seqs": (128,)}, {"seqs_kv": (128,)}, {"batches": (2,)}, {"tokens": 64}], ids=repr)
 def test_beside_a_packed_batch_there_are_no_lengths(beside: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="seqlens stand for"):
         SweepRequest(**{"seqs": (), "seqlens": ((5, 7),), **beside})

@@ -18,7 +18,7 @@ References
 
 from fa_bench.model.bounds.backward import flash1_backward, flash2_backward, standard_backward
 from fa_bench.model.bounds.columns import Theory, theory
-from fa_bench.model.bounds.elements import Elements, ceil_div, flash1_blocks, sram_elements
+from fa_bench.model.bounds.elements import Elements, flash1_blocks, sram_elements
 from fa_bench.model.bounds.forward import PARTIAL, flash1, flash2, split_kv, standard
 from fa_bench.model.bounds.lower import LARGE, Regime, proved_bound, regime, saha_ye
 from fa_bench.model.bounds.mask import MaskBlocks, mask_blocks
@@ -29,6 +29,7 @@ from fa_bench.model.bounds.orders import (
     flash1_theorem5,
     standard_order,
 )
+from fa_bench.sizes import ceil_div
 
 __all__ = [
     "LARGE",

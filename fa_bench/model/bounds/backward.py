@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fa_bench.model.bounds.elements import Elements, ceil_div
+from fa_bench.model.bounds.elements import Elements
+from fa_bench.sizes import ceil_div
 
 
 def standard_backward(seq_q: int, seq_kv: int, head_dim: int, head_dim_v: int | None = None) -> Elements:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from fa_bench.sizes import ceil_div, least
+
 
 @dataclass(frozen=True, slots=True)
 class Elements:
@@ -38,28 +40,6 @@ class Elements:
         """
         moved = [*self.reads.items(), *self.writes.items()]
         return sum(count * (4 if tensor in fp32 else itemsize) for tensor, count in moved)
-
-
-def ceil_div(dividend: int, divisor: int) -> int:
-    """⌈dividend / divisor⌉, exact at any size.
-
-    Examples
-    --------
-    >>> ceil_div(1024, 163), ceil_div(1024, 256)
-    (7, 4)
-    """
-    return -(-dividend // divisor)
-
-
-def smaller(one: int, other: int) -> int:
-    """The smaller of two; of two arrays, element by element, which ``min`` can't do.
-
-    Examples
-    --------
-    >>> smaller(3, 5), smaller(5, 3)
-    (3, 3)
-    """
-    return one - (one - other) * (one > other)
 
 
 def mean_dim_times_two(head_dim: int, head_dim_v: int | None) -> int:
@@ -102,4 +82,4 @@ def flash1_blocks(m_elements: int, head_dim: int, head_dim_v: int | None = None)
     """
     twice = mean_dim_times_two(head_dim, head_dim_v)
     block_n = ceil_div(m_elements, 2 * twice)
-    return smaller(block_n, twice // 2), block_n
+    return least(block_n, twice // 2), block_n

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fa_bench.cases import AttentionShape
-from fa_bench.model.bounds.elements import ceil_div
+from fa_bench.sizes import ceil_div
 
 
 @dataclass(frozen=True, slots=True)
