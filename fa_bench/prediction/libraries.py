@@ -3,8 +3,9 @@
 FlashAttention-2 and -3 forward: the tiles of `fa_bench.algorithms.library_flash`. FlashAttention-2 backward:
 ``csrc/flash_attn/src/flash_bwd_launch_template.h`` at commit 073afd5 (2024 and later). FlashAttention-3 backward:
 ``hopper/flash_bwd_launch_template.h`` at commit 000786d. Releases of FlashAttention-2 that have a kernel for 160
-columns (``run_mha_fwd_hdim160``) run 128 x 32 tiles there on an A100 or an H100, 128 x 64 in eight warps
-or, causal, 64 x 64 on 8.6 and 8.9, and 64 x 64 backward; points that were published for such head dimensions are theirs.
+columns (``run_mha_fwd_hdim160``, ``run_mha_bwd_hdim160``) run 128 x 32 tiles there on an A100 or an H100, 128 x 64 in
+eight warps or, causal, 64 x 64 on 8.6 and 8.9, and 64 x 64 backward; points that were published for such head
+dimensions are theirs.
 
 For the others the kernel is a sketch: where no file is named, the tile is an assumption that measured times don't
 contradict, and two constants stand for what is not known:

@@ -29,8 +29,9 @@ exponents 1.6, 1.4 and 6, and 1.6 times the arithmetic of the formulas for addre
 Peaks: ``mma.sync`` reaches 63 % of Hopper's tensor peak, which is that of ``wgmma``. Luo et al., Dissecting the NVIDIA
 Hopper Architecture through Microbenchmarking and Multiple Level Analysis (arXiv 2501.12084), section 6.2 and table 7:
 62.9 % on average; in fp16, m16n8k16, 494.4 of 756.5 TFLOP/s. The FlashAttention-3 article (PyTorch blog, footnote 1)
-says about two thirds. For a B200 the share is inferred, no measurement was found: an SM that runs ``mma.sync`` as an
-H100's does, 0.63 · 4096 FLOPs per clock, has a third of 2250 TFLOP/s / (148 · 1965 MHz) = 7737.
+says about two thirds. For a B200 the share is inferred: an SM that runs ``mma.sync`` as an H100's does, 0.63 · 4096
+FLOPs per clock, has a third of 2250 TFLOP/s / (148 · 1965 MHz) = 7737. Its limit was found measured nowhere; products
+that need not reach it reach 17 % (383 TFLOP/s, github.com/gau-nernst/learn-cuda, 02e_matmul_sm100, v0).
 
 An SM has 16 special functions per clock and 128 bytes of shared memory (CUDA C++ Programming Guide; unchanged from
 Hopper to Blackwell: FlashAttention-4 article, together.ai/blog/flashattention-4), an A100's 64 fp32 lanes, later ones
