@@ -98,7 +98,7 @@ def test_a_gpu_is_found_by_slug_driver_name_and_alias(name: str, slug: str) -> N
     [
         ("rtx4090", "Did you mean 'rtx-4090'?"),
         ("a100-sxm-81", "Did you mean 'a100-sxm-80'?"),
-        ("a100 80gb sxm4", "Did you mean 'a100-sxm-80'?"),  # nearest is an alias; its slug is named
+        ("a100 80gb sxm5", "Did you mean 'a100-sxm-80'?"),  # nearest is an alias; its slug is named
         ("h20O", "Did you mean 'h20'?"),
     ],
 )

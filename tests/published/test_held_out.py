@@ -17,7 +17,9 @@ HELD = held_out()
 
 def one(source: str, impl: str, seq_q: int, **more: object) -> Point:
     found = [p for p in HELD if (p.source, p.impl, p.shape.seq_q) == (source, impl, seq_q)]
-    found = [p for p in found if all(getattr(p, name, getattr(p.shape, name, None)) == want for name, want in more.items())]
+    found = [
+        p for p in found if all(getattr(p, name, getattr(p.shape, name, None)) == want for name, want in more.items())
+    ]
     assert len(found) == 1, found
     return found[0]
 
