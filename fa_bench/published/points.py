@@ -1,9 +1,10 @@
 """Published times as cases of ours.
 
 ``published_points.csv`` holds times and rates of many sources, ``fa1_tables.csv`` the runtime tables of FlashAttention
-(arXiv 2205.14135, appendix E), and ``held_out_points.csv`` what predicted times are tried on but never fitted to. A rate becomes a time by the FLOPs that its source counts, which for all of them are
-those of `fa_bench.model.flops`: forward ``4·B·H·N²·D``, half of it when causal, backward 2.5 and both 3.5 times as much
-(FlashAttention-2, section 4.1; ``benchmarks/benchmark_flash_attention.py`` of its authors).
+(arXiv 2205.14135, appendix E), and ``held_out_points.csv`` what predicted times are tried on but never fitted to. A
+rate becomes a time by the FLOPs that its source counts, which for all of them are those of `fa_bench.model.flops`:
+forward ``4·B·H·N²·D``, half of it when causal, backward 2.5 and both 3.5 times as much (FlashAttention-2, section 4.1;
+``benchmarks/benchmark_flash_attention.py`` of its authors).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fa_bench.model import flops, gpus
 from fa_bench.published.names import impl_slug
 
 POINTS_FILE: Final = "published_points.csv"
-#: Times that no constant is ever fitted to: what `points` doesn't return, and ``scripts/fit_prediction.py`` doesn't see.
+#: Times that no constant is fitted to: `points` doesn't return them, so ``scripts/fit_prediction.py`` never sees them.
 HELD_OUT_FILE: Final = "held_out_points.csv"
 FA1_FILE: Final = "fa1_tables.csv"
 #: Tables of FlashAttention with runtimes; 21 is memory.

@@ -1,8 +1,9 @@
 """Published times beside predicted ones: FlashAttention's tables, and what others published since.
 
 ``fa1-runtimes`` has the runtime tables of FlashAttention (arXiv 2205.14135, tables 7 and 9 to 20), ``times`` every
-other published time or rate that a constant may be fitted to, and ``held-out`` those that none is fitted to. Which figures are left out is in the data and was decided without a prediction
-(`fa_bench.published`); beside the error without them stands the error with all of them that are cases.
+other published time or rate that constants may be fitted to, and ``held-out`` those that none is fitted to. Which
+figures are left out is in the data and was decided without a prediction (`fa_bench.published`); beside the error
+without them stands the error with all of them that are cases.
 """
 
 from __future__ import annotations

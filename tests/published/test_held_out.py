@@ -1,4 +1,4 @@
-"""Points that nothing is fitted to: read as cases, apart from those of the fit, by the same rules for leaving one out."""
+"""Points that nothing is fitted to: read as cases, apart from the fit's, and left out by the same rules."""
 
 from __future__ import annotations
 

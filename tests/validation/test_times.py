@@ -22,7 +22,8 @@ def test_what_is_held_out_is_a_source_of_its_own(predictor: Callable) -> None:
     found = times.validate_held_out(predictor())
     assert (found.source, len(found.comparisons[0].rows)) == ("held-out", len(held_out()))
     assert found.published.startswith("held out: never fitted")
-    # 390.542 TFLOP/s of Triton's kernel at 4 x 32 heads, 2k, D = 64, causal: 4 · 128 · 2048² · 64 / 2 / 390.542e12 s.
+    # 390.542 TFLOP/s of Triton's kernel at 4 x 32 heads, 2k, D = 64, causal:
+    # 4 · 128 · 2048² · 64 / 2 / 390.542e12 s.
     row = next(row for row in found.comparisons[0].rows if row["value_published"] == 390.542)
     assert row["time_ms_published"] == pytest.approx(0.17596, abs=5e-6)
 
