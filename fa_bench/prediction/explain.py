@@ -30,8 +30,8 @@ def _lines(case: Case, gpu: Gpu, made: TimePrediction) -> Iterator[str]:
         else:
             yield from _pass(time, time.kernel)
     yield ""
-    yield f"together {format_ms(made.ms)}, {made.tflops:.0f} TFLOP/s; nine in ten such times were"
-    yield f"between {format_ms(made.low_ms)} and {format_ms(made.high_ms)}"
+    yield f"together {format_ms(made.ms)}, {made.tflops:.0f} TFLOP/s; of a publication that was left out"
+    yield f"nine in ten such times were between {format_ms(made.low_ms)} and {format_ms(made.high_ms)}"
     busy = sorted(made.terms_ms.items(), key=lambda item: -item[1])
     shares = ", ".join(f"{pipe} {format_percent(min(1.0, ms / made.ms))}" for pipe, ms in busy)
     for sentence in (f"busy: {shares}", *made.advice, *made.notes):

@@ -198,8 +198,10 @@ def _pass_time(
         dram_ms *= implementation.overhead
     tensor_ms = 0.0
     if kernel.tensor_flops:
-        at_peak = kernel.tensor_flops / (flops_per_clk(gpu, case.dtype) * gpu.sm_count * clock_mhz * 1e3)
-        tensor_ms = implementation.tile_factor * at_peak
+        peak = flops_per_clk(gpu, "fp32" if kernel.fp32 else case.dtype)
+        # The factor is that of products on tensor cores, which were fitted; fp32 lanes are taken at their peak.
+        factor = 1.0 if kernel.fp32 else implementation.tile_factor
+        tensor_ms = factor * kernel.tensor_flops / (peak * gpu.sm_count * clock_mhz * 1e3)
     pipes: dict[Pipe, float] = {"tensor": tensor_ms, "dram": dram_ms, "launch": launch_ms}
     return KernelTime(kernel, _norm((tensor_ms, dram_ms), _OVERLAP) + launch_ms, pipes)
 
