@@ -12,9 +12,9 @@ The mask is broadcast over batch and heads, which PyTorch does element by elemen
 ``torch-math`` is what `scaled_dot_product_attention` does without a fused kernel
 (``aten/src/ATen/native/transformers/attention.cpp``, `_scaled_dot_product_attention_math`, PyTorch 2.5 and later): Q, K
 and V of 16 bits become fp32 (unless `allowFP16BF16ReductionMathSDP`), Q and K are scaled, and products, S and P are
-fp32. PyTorch multiplies fp32 without TF32 unless it is allowed, so on the fp32 lanes. `_safe_softmax` looks for rows without
-a key: S compared, the result reduced, P written anew. At the end O and P are converted. In fp32 the arithmetic of a
-broadcast hides behind twice the bytes.
+fp32. PyTorch multiplies fp32 without TF32 unless it is allowed, so on the fp32 lanes, which are taken at their peak.
+`_safe_softmax` looks for rows without a key: S compared, the result reduced, P written anew. At the end O and P are
+converted. In fp32 the arithmetic of a broadcast hides behind twice the bytes.
 """
 
 from __future__ import annotations

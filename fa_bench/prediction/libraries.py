@@ -13,9 +13,9 @@ contradict, and two constants stand for what is not known:
 * ``flash-attn-4``: two Q tiles of 128 rows take turns on one SM, keys in tiles of 128; backward 128 x 128 (the defaults
   of ``flash_attn/cute/flash_fwd_sm100.py``, ``q_stage`` 2, and of ``flash_bwd_sm100.py`` at commit 021070c, there
   without pairs of CTAs).
-* ``torch-cudnn``: on Hopper 128 queries a CTA up to 128 columns: on an H200 256 queries of 64 heads take half as long as
-  512, 0.120 and 0.231 ms (cudnn-frontend's prefill table), which are 128 and 256 such CTAs, one and two waves of its
-  132 SMs. Tiles of 128 keys, and 64 x 128 above 128 columns, are those by which fitted points are predicted best. On
+* ``torch-cudnn``: on Hopper 128 queries a CTA up to 128 columns: on an H200 256 queries of 64 heads take half as long
+  as 512, 0.120 and 0.231 ms (cudnn-frontend's prefill table), which are 128 and 256 such CTAs, one and two waves of
+  its 132 SMs. Tiles of 128 keys, and 64 x 128 above 128 columns, are those by which fitted points are predicted best. On
   Blackwell the design of FlashAttention-4, on anything older that of FlashAttention-2, with their constants.
 * ``triton-tutorial``: 128 x 128 up to 64 columns, 128 x 64 above, and on Hopper ``wgmma``. There a CTA of more than 64
   columns is alone on its SM, and the compiler of 2024 (Triton 2 and 3.0) waits for each product before the softmax that

@@ -127,6 +127,10 @@ def test_constants_of_others_are_named_and_widen_the_interval() -> None:
     assert other.high_ms / other.ms > own.high_ms / own.ms
     turing = predict_time(Case("pytorch-eager", AttentionShape(1, 1, 1, 512, 512, 64)), gpus.get("t4"))
     assert turing.notes[0].startswith("No published time is of turing, nor of t4: constants of")
+    # Nobody published a time of our kernels, so theirs is no narrower than that of all.
+    assert predict_time(Case("flash2", SHAPE), H100).high_ms / predict_time(Case("flash2", SHAPE), H100).ms == (
+        pytest.approx(max(shipped().errors["all"].high, shipped().errors["flash-attn-2"].high))
+    )
     assert predict_time(Case("flash2", SHAPE), H100).notes == ("The constants of flash2 are flash-attn-2's.",)
 
 
