@@ -15,12 +15,13 @@ contradict, and two constants stand for what is not known:
   without pairs of CTAs).
 * ``torch-cudnn``: on Hopper 128 queries a CTA up to 128 columns: on an H200 256 queries of 64 heads take half as long
   as 512, 0.120 and 0.231 ms (cudnn-frontend's prefill table), which are 128 and 256 such CTAs, one and two waves of
-  its 132 SMs. Tiles of 128 keys, and 64 x 128 above 128 columns, are those by which fitted points are predicted best. On
-  Blackwell the design of FlashAttention-4, on anything older that of FlashAttention-2, with their constants.
+  its 132 SMs. 128 keys a tile, and 64 x 128 above 128 columns, are of those tried the ones by which curves that were
+  left out are predicted best. On Blackwell the design of FlashAttention-4, on anything older that of
+  FlashAttention-2, with their constants.
 * ``triton-tutorial``: 128 x 128 up to 64 columns, 128 x 64 above, and on Hopper ``wgmma``. There a CTA of more than 64
-  columns is alone on its SM, and the compiler of 2024 (Triton 2 and 3.0) waits for each product before the softmax that
-  needs it: products, exponentials and arithmetic take turns, and loads alone are hidden. On an A100 that doesn't hold:
-  a forward pass with 128 columns would come out half too slow. The backward pass is that of Triton 2, whose loads,
+  columns is alone on its SM, and times of the Triton of spring 2024 are those of a loop that waits for each product:
+  products, exponentials and arithmetic take turns, and loads alone are hidden. On an A100 that doesn't hold: a forward
+  pass with 128 columns would come out half too slow. The backward pass is that of Triton 2, whose loads,
   products and softmax come one after the other.
 * ``xformers``: CUTLASS' memory-efficient attention. Four warps share a tile of 64 queries, P goes through shared
   memory, Q is read again for each tile of keys.
