@@ -34,7 +34,16 @@ import numpy as np
 from fa_bench.cases import AttentionShape, Case
 from fa_bench.model import flops, gpus
 from fa_bench.model.gpu import Gpu
-from fa_bench.prediction.constants import FILE, Constants, Errors, Generation, Implementation, generation_name
+from fa_bench.prediction.constants import (
+    FILE,
+    Constants,
+    Errors,
+    Generation,
+    Implementation,
+    generation_name,
+    power_factor,
+    power_per_sm,
+)
 from fa_bench.prediction.kernels import Kernel
 from fa_bench.prediction.predict import BUILDERS, constants_of
 from fa_bench.prediction.timing import kernel_time
@@ -174,9 +183,24 @@ class Fit:
         return float(misfit + (_SCALE**2 * _PRIOR_WEIGHT * ((vector - self.prior) / self.spread) ** 2).sum())
 
 
+def reference_power() -> dict[str, float]:
+    """Watts per SM and GHz of each generation's board with the most, of all that have published times."""
+    found: dict[str, float] = {}
+    for point in points():
+        one = gpus.get(point.gpu)
+        found[generation_name(one)] = max(found.get(generation_name(one), 0.0), power_per_sm(one) or 0.0)
+    ada = gpus.get("rtx-4090")
+    found[generation_name(ada)] = power_per_sm(ada) or 0.0
+    return {name: float(f"{power:.4g}") for name, power in sorted(found.items())}
+
+
+#: Of the boards that were measured, not fitted.
+REFERENCE: Final = reference_power()
+
+
 def log_error(point: Fitted, generation: Generation, implementation: Implementation) -> float:
     """Logarithm of predicted over published time of one point."""
-    clock = generation.clock_share * point.gpu.boost_mhz
+    clock = generation.clock_share * point.gpu.boost_mhz * power_factor(point.gpu, REFERENCE[point.generation])
     times = (kernel_time(k, point.case, point.gpu, generation, implementation, clock).ms for k in point.kernels)
     return float(np.log(sum(times) / point.ms))
 
@@ -263,6 +287,7 @@ def constants_text(constants: Constants) -> str:
         for name, entry in entries.items():
             lines += ["", f"[{section}.{name}]" if section else f"[{name}]"]
             lines += [f"{key} = {value:.4g}" for key, value in dataclasses.asdict(entry).items()]
+    lines += ["", "[reference_power]", *(f"{name} = {power}" for name, power in constants.reference_power.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -335,6 +360,7 @@ def main(argv: Iterable[str] | None = None) -> int:
         errors,
         other_gpu,
         tuple(sorted({point.gpu.slug for point in found})),
+        REFERENCE,
     )
     texts = {FILE: constants_text(made), RESIDUALS_FILE: residuals_text(found, columns)}
     changed = [name for name, text in texts.items() if not same(DATA / name, text)]

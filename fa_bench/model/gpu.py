@@ -36,6 +36,8 @@ class Gpu:
         Special functions (``ex2``, ``rcp`` …) per clock and SM.
     smem_bytes_per_clk_per_sm
         Shared-memory bandwidth: 32 banks of 4 bytes.
+    board_power_w
+        The board's power limit in watts, None where no source gives it for the GPU alone.
     unverified
         Names of the fields whose figure rests on a single or indirect source.
     """
@@ -67,6 +69,7 @@ class Gpu:
     mufu_per_clk_per_sm: int
     smem_bytes_per_clk_per_sm: int
     sources: tuple[str, ...]
+    board_power_w: float | None = None
     unverified: tuple[str, ...] = ()
     note: str = ""
 

@@ -1,8 +1,8 @@
 """The registry of GPUs: one TOML file each in ``gpus/``, with its sources, checked when it is read.
 
 A GPU is added by one file; its name is the slug. Figures stand in the units of data sheets (KiB, MiB, MHz, GB/s,
-TFLOP/s) and become bytes here, once. A tensor-core peak that does not exist or that no source gives is left out;
-every other key must be there, and no key may be there that this module does not know.
+TFLOP/s) and become bytes here, once. A tensor-core peak or a board's power that does not exist or that no source gives
+is left out; every other key must be there, and no key may be there that this module does not know.
 
 A GPU is found by its slug, by the driver's name or by an alias. Case does not matter, nor do the differences
 between blanks, hyphens and underscores, a leading "NVIDIA" or a remark in parentheses at the end. The bare name of
@@ -46,8 +46,9 @@ _WHOLE_KEYS: Final[dict[str, tuple[str, int]]] = {
 }
 _NUMBER_KEYS: Final = ("boost_mhz", "boost_max_mhz", "mem_bandwidth_gbs", "fp32_tflops")
 _PEAK_KEYS: Final = ("fp16_tensor_tflops", "bf16_tensor_tflops", "tf32_tensor_tflops", "fp8_tensor_tflops")
+_OPTIONAL_KEYS: Final = (*_PEAK_KEYS, "board_power_w")
 _REQUIRED: Final = (*_TEXT_KEYS, *_LIST_KEYS, *_WHOLE_KEYS, *_NUMBER_KEYS)
-_KNOWN: Final = (*_REQUIRED, *_PEAK_KEYS, "unverified", "note")
+_KNOWN: Final = (*_REQUIRED, *_OPTIONAL_KEYS, "unverified", "note")
 
 
 def get(name: str) -> Gpu:
@@ -125,7 +126,7 @@ def parse(slug: str, text: str) -> Gpu:
     values: dict[str, Any] = {key: _text(where, data, key) for key in _TEXT_KEYS}
     values |= {field: _whole(where, data, key) * factor for key, (field, factor) in _WHOLE_KEYS.items()}
     values |= {key: _number(where, data, key) for key in _NUMBER_KEYS}
-    values |= {key: _number(where, data, key) if key in data else None for key in _PEAK_KEYS}
+    values |= {key: _number(where, data, key) if key in data else None for key in _OPTIONAL_KEYS}
     values |= {key: _texts(where, data, key) for key in _LIST_KEYS}
     values["compute_capability"] = _capability(where, values["compute_capability"])
     values["unverified"] = _unverified(where, data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from fa_bench.cases import Case
 from fa_bench.model.gpu import Gpu
@@ -12,7 +13,7 @@ from fa_bench.prediction.kernels import TiledKernel
 from fa_bench.prediction.timing import KernelTime, Pipe
 
 #: What a pipe is called, and what would make its time shorter.
-_WORDS: Mapping[Pipe, tuple[str, str]] = {
+_WORDS: Final[Mapping[Pipe, tuple[str, str]]] = {
     "tensor": ("tensor cores", "only fewer FLOPs, a faster instruction or a higher clock would help"),
     "exp": ("special functions", "fewer exponentials on them would help, as polynomials on the multiply-adders"),
     "fma": ("multiply-adders", "less arithmetic per score would help"),
@@ -22,7 +23,7 @@ _WORDS: Mapping[Pipe, tuple[str, str]] = {
     "launch": ("launches", "a CUDA graph or a larger batch would hide them"),
 }
 #: Below this share of the time there is nothing to be gained by better balance.
-_WORTH_A_WORD = 0.05
+_WORTH_A_WORD: Final = 0.05
 
 
 def advice_for(case: Case, gpu: Gpu, terms_ms: Mapping[Pipe, float], longest: KernelTime, ms: float) -> tuple[str, ...]:

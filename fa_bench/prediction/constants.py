@@ -50,7 +50,7 @@ class Generation:
     Parameters
     ----------
     clock_share : float
-        Sustained SM clock over the registry's boost clock.
+        Sustained SM clock over the registry's boost clock, of the board with the most power per SM.
     dram_share : float
         Achieved over peak DRAM bandwidth.
     launch_us : float
@@ -108,6 +108,8 @@ class Constants:
     other_gpu : Errors
         Of points of a GPU that was left out, all implementations.
     fitted_gpus : tuple of str
+    reference_power : mapping of str to float
+        Generation -> watts per SM and GHz of the board with the most of those that were fitted.
     """
 
     generations: Mapping[str, Generation]
@@ -115,6 +117,16 @@ class Constants:
     errors: Mapping[str, Errors]
     other_gpu: Errors
     fitted_gpus: tuple[str, ...]
+    reference_power: Mapping[str, float]
+
+    def clock_mhz(self, gpu: Gpu) -> float:
+        """The SM clock that a GPU sustains.
+
+        That a board which was fitted goes beyond its data sheet's boost says nothing of others.
+        """
+        generation, name = self.generation(gpu)
+        share = generation.clock_share if gpu.slug in self.fitted_gpus else min(1.0, generation.clock_share)
+        return share * gpu.boost_mhz * power_factor(gpu, self.reference_power.get(name))
 
     def generation(self, gpu: Gpu) -> tuple[Generation, str]:
         """The constants for a GPU, and the generation that they are of.
@@ -129,6 +141,29 @@ class Constants:
             if candidate in self.generations:
                 return self.generations[candidate], candidate
         raise Unsupported(f"No published time is of a GPU like {gpu.slug}.")
+
+
+def power_per_sm(gpu: Gpu) -> float | None:
+    """Watts of the board per SM and GHz at boost; None where its power isn't known."""
+    return None if gpu.board_power_w is None else gpu.board_power_w / (gpu.sm_count * gpu.boost_mhz * 1e-3)
+
+
+def power_factor(gpu: Gpu, reference: float | None) -> float:
+    """The clock of a board that has less power per SM than the reference, over that of one that has as much.
+
+    Power goes with the clock and the square of the voltage, which goes with the clock: so the clock that a power limit
+    allows goes with its cube root.
+
+    Examples
+    --------
+    An A30 has 165 W for 56 SMs at 1440 MHz, 2.05 W per SM and GHz; an A100 has 2.63.
+
+    >>> from fa_bench.model import gpus
+    >>> round(power_factor(gpus.get("a30"), power_per_sm(gpus.get("a100-sxm-80"))), 3)
+    0.92
+    """
+    power = power_per_sm(gpu)
+    return 1.0 if power is None or reference is None else min(1.0, (power / reference) ** (1 / 3))
 
 
 def generation_name(gpu: Gpu) -> str:
@@ -160,4 +195,5 @@ def parse(text: str) -> Constants:
         {name: Errors(**fields) for name, fields in data["errors"].items()},
         Errors(**data["other_gpu"]),
         tuple(data["fitted_gpus"]),
+        data["reference_power"],
     )

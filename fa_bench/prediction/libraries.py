@@ -24,7 +24,6 @@ what is not known:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -56,6 +55,7 @@ _BLACKWELL: Final = 10
 _WARPS_PER_SM: Final = 8
 #: Rows of Q that FlashAttention-1 works on at a time.
 _FA1_STEP: Final = 16
+_FA1_MOST_COLUMNS: Final = 128
 
 
 def flash_attn_2(case: Case, gpu: Gpu) -> list[Kernel]:
@@ -183,10 +183,13 @@ def xformers(case: Case, gpu: Gpu) -> list[Kernel]:
 
 
 def flash_attn_1(case: Case, gpu: Gpu) -> list[Kernel]:
-    """FlashAttention 1.x."""
+    """FlashAttention 1.x, which has up to 128 columns."""
     _needs(case, gpu, (7, 5))
+    if case.shape.head_dim > _FA1_MOST_COLUMNS:
+        raise Unsupported(f"{case.impl} has no kernels for more than {_FA1_MOST_COLUMNS} columns.")
     dim, size, shape = covering_power(case.shape.head_dim), case.itemsize, case.shape
-    m, kernels = 128, []  # type: int, list[Kernel]
+    kernels: list[Kernel] = []
+    m = 128
     steps = m // _FA1_STEP
     if case.forward:
         n = 256 if dim <= 64 else 128
@@ -237,7 +240,7 @@ def _needs(case: Case, gpu: Gpu, capability: tuple[int, int]) -> None:
         raise Unsupported(f"{case.impl} has no kernels for fp32.")
     if gpu.compute_capability < capability or (case.dtype == "bf16" and gpu.bf16_tensor_tflops is None):
         least = ".".join(map(str, capability))
-        raise Unsupported(f"{case.impl} needs compute capability {least} for {case.dtype}, and {gpu.slug} has less.")
+        raise Unsupported(f"{case.impl} in {case.dtype} needs compute capability {least}: not on {gpu.slug}.")
 
 
 def _flash_attn_2_forward(case: Case, gpu: Gpu) -> TiledKernel:
@@ -279,6 +282,3 @@ def _tensor_memory(case: Case) -> list[Kernel]:
     if case.backward:
         kernels += [wgmma_backward(case, 128, 128, dim), *backward_passes(case)]
     return kernels
-
-
-Builder = Callable[[Case, Gpu], Sequence[Kernel]]

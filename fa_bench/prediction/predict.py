@@ -81,7 +81,7 @@ def predict_time(
     kernels = BUILDERS[case.impl](case, gpu)
     generation, generation_of = known.generation(gpu)
     implementation, implementation_of = _implementation(case.impl, gpu, known)
-    clock = generation.clock_share * gpu.boost_mhz if clock_mhz is None else clock_mhz
+    clock = known.clock_mhz(gpu) if clock_mhz is None else clock_mhz
     times = tuple(kernel_time(kernel, case, gpu, generation, implementation, clock) for kernel in kernels)
     ms = sum(time.ms for time in times)
     terms: dict[Pipe, float] = {}
@@ -157,9 +157,9 @@ def _notes(impl: str, gpu: Gpu, implementation: str, generation: str, known: Con
     notes = []
     own = fitted.generation_name(gpu)
     if generation != own:
-        notes.append(f"No published time is of {own}, the generation of {gpu.slug}: its constants are {generation}'s.")
+        notes.append(f"No published time is of {own}, nor of {gpu.slug}: constants of {generation}.")
     elif gpu.slug not in known.fitted_gpus:
-        notes.append(f"No published time is of {gpu.slug}: its constants are those of other GPUs of {own}.")
+        notes.append(f"No published time is of {gpu.slug}: constants of other GPUs of {own}.")
     if implementation != impl:
         notes.append(f"The constants of {impl} are {implementation}'s.")
     return tuple(notes)

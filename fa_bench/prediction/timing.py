@@ -13,17 +13,18 @@ lie between:
 
     tile = factor · (tensor^1.6 + exp^1.6 + fma^1.6 + shared^1.6 + l2^1.6)^(1/1.6)
 
-and kernels that do one after the other take the sum (an exponent of 1). ``wgmma`` reads its operands while it
+and kernels that do one after the other take the sum (an exponent of 1). A single CTA of ``mma.sync`` on an SM has the
+exponent 1.4: where its barriers keep all warps, no other CTA goes on. ``wgmma`` reads its operands while it
 multiplies, so there the longer of both counts as tensor. `factor` is one of an implementation's two constants; the
 other is the cycles that a CTA takes beside its tiles. `fa_bench.prediction.schedule` says when the last CTA ends.
 Memory works at the same time:
 
     kernel = ((end · tile / clock)^6 + (DRAM bytes / bandwidth)^6)^(1/6) + launch
 
-A pass of PyTorch's is max-like too, (product^1.6 + bytes^1.6)^(1/1.6) + launch / 2: its launches queue up.
+and a pass of PyTorch's takes (product^1.6 + bytes^1.6)^(1/1.6) + launch.
 
 Chosen once for all, by how well points whose GPU or shape was left out were predicted (scripts/fit_prediction.py): the
-exponents 1.6 and 6, and 1.6 times the arithmetic of the formulas for addresses, loops, masks and votes.
+exponents 1.6, 1.4 and 6, and 1.6 times the arithmetic of the formulas for addresses, loops, masks and votes.
 
 Peaks: ``mma.sync`` reaches 63 % of Hopper's tensor peak, which is that of ``wgmma`` (Luo et al., Benchmarking and
 Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking, arXiv 2402.13499); a B200's SM runs it as fast as
@@ -46,12 +47,12 @@ from fa_bench.prediction.kernels import Kernel, MemoryPass, TiledKernel
 Pipe = Literal["tensor", "exp", "fma", "shared", "l2", "dram", "launch"]
 
 _OVERLAP: Final = 1.6
+_LONE_OVERLAP: Final = 1.4
 _MEMORY_OVERLAP: Final = 6.0
 _OTHER_INSTRUCTIONS: Final = 1.6
 _ALU_LANES: Final = 64
 _SCHEDULERS: Final = 4
 _L2_BYTES_PER_CLK: Final = 64
-_QUEUED_LAUNCH: Final = 0.5
 #: Share of the tensor peak that ``mma.sync`` has, by major compute capability.
 _MMA_SHARE: Final[Mapping[int, float]] = {9: 0.63, 10: 0.33}
 
@@ -101,7 +102,7 @@ def kernel_time(
     dram_ms = kernel.dram_bytes / (gpu.mem_bandwidth_gbs * generation.dram_share) * 1e-6
     launch_ms = generation.launch_us * 1e-3
     if isinstance(kernel, MemoryPass):
-        return _pass_time(kernel, case, gpu, implementation, dram_ms, launch_ms * _QUEUED_LAUNCH, clock_mhz)
+        return _pass_time(kernel, case, gpu, implementation, dram_ms, launch_ms, clock_mhz)
     return _tiled_time(kernel, case, gpu, implementation, dram_ms, launch_ms, clock_mhz)
 
 
@@ -147,6 +148,13 @@ def tile_cycles(kernel: TiledKernel, case: Case, gpu: Gpu) -> dict[Pipe, float]:
     }
 
 
+def _exponent(kernel: TiledKernel) -> float:
+    """How far the pipes overlap: not at all with 1."""
+    if not kernel.overlaps:
+        return 1.0
+    return _LONE_OVERLAP if kernel.products == "mma" and kernel.blocks_per_sm == 1 else _OVERLAP
+
+
 def _tiled_time(
     kernel: TiledKernel,
     case: Case,
@@ -157,7 +165,7 @@ def _tiled_time(
     clock_mhz: float,
 ) -> KernelTime:
     cycles = tile_cycles(kernel, case, gpu)
-    tile = implementation.tile_factor * _norm(cycles.values(), _OVERLAP if kernel.overlaps else 1.0)
+    tile = implementation.tile_factor * _norm(cycles.values(), _exponent(kernel))
     overhead = implementation.overhead / tile
     end = kernel.grid.end(gpu.sm_count, kernel.blocks_per_sm, overhead)
     even = (kernel.grid.tiles + overhead * kernel.grid.ctas) / gpu.sm_count

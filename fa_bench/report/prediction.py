@@ -51,13 +51,22 @@ def table(rows: Sequence[Predicted]) -> Table:
 
 
 def _note(rows: Sequence[Predicted]) -> str:
-    notes = dict.fromkeys(note for row in rows if row.time is not None for note in row.time.notes)
-    missing: dict[str, int] = {}
+    """Whose constants these are, and why rows have no time; GPUs of which the same is said share a sentence."""
+    notes: dict[str, dict[str, None]] = {}
+    reasons: dict[str, dict[str, None]] = {}
+    counts: dict[str, int] = {}
     for row in rows:
+        for note in () if row.time is None else row.time.notes:
+            notes.setdefault(note.replace(row.gpu, "{}"), {})[row.gpu] = None
         if row.time is None:
-            missing[row.reason] = missing.get(row.reason, 0) + 1
-    reasons = [f"Without a time: {count}. {reason}" for reason, count in missing.items()]
-    return " ".join([*notes, *reasons])
+            reason = row.reason.replace(row.gpu, "{}")
+            reasons.setdefault(reason, {})[row.gpu] = None
+            counts[reason] = counts.get(reason, 0) + 1
+    sentences = [note.replace("{}", ", ".join(gpus)) for note, gpus in notes.items()]
+    sentences += [
+        f"Without a time: {counts[reason]}. {reason.replace('{}', ', '.join(gpus))}" for reason, gpus in reasons.items()
+    ]
+    return " ".join(sentences)
 
 
 def flat_rows(rows: Sequence[Predicted]) -> list[dict[str, object]]:

@@ -57,6 +57,13 @@ def test_what_has_no_time_is_a_row_with_its_reason(cli: Callable) -> None:
     assert row["status_reason"] == "flash-attn-3 runs on compute capability 9.0 alone, not on a100-sxm-80."
 
 
+def test_gpus_of_which_the_same_is_said_share_a_sentence(cli: Callable) -> None:
+    ran = cli("predict", "--gpu", "l40s,l4,t4,v100", "--impl", "flash-attn-2", "--seq", "512,1k")
+    text = " ".join(ran.out.split())
+    assert "No published time is of l40s, l4: constants of other GPUs of ada." in text
+    assert "Without a time: 4. flash-attn-2 in fp16 needs compute capability 8.0: not on t4, v100-sxm2-32." in text
+
+
 def test_every_gpu_of_the_registry(cli: Callable) -> None:
     ran = cli("predict", "--gpu", "all", "--impl", "pytorch-eager", "--seq", "512", "--format", "csv")
     assert [row["gpu"] for row in rows(ran.out)] == [gpu.slug for gpu in gpus.all_gpus()]

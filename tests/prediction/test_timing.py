@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fa_bench.cases import AttentionShape, Case
@@ -56,7 +58,7 @@ def test_wgmma_reads_its_operands_while_it_multiplies() -> None:
 
 
 def one_pipe(**work: float) -> TiledKernel:
-    """132 CTAs of four tiles each, with work on one pipe."""
+    """132 CTAs of four tiles each, with work on one pipe or two."""
     fields = {"tensor_flops": 0.0, "exps": 0.0, "fma_ops": 0.0, "alu_ops": 0.0, "smem_bytes": 0.0, "l2_bytes": 0.0}
     fields |= {"dram_bytes": 0.0} | work
     return TiledKernel("one", Grid((4,), 132), 1, "wgmma", **fields)
@@ -93,11 +95,11 @@ def test_memory_works_at_the_same_time() -> None:
 
 
 def test_a_pass_over_memory() -> None:
-    """3.35 GB at 3350 GB/s: 1 ms; broadcast: twice as long by this constant; launches are half of 10 µs."""
+    """3.35 GB at 3350 GB/s: 1 ms; broadcast: twice as long by this constant; and 10 µs of launch."""
     generation, eager = Generation(1.0, 1.0, 10.0), Implementation(1.0, 2.0)
-    assert kernel_time(MemoryPass("softmax", 3.35e9), CASE, H100, generation, eager, 1830).ms == pytest.approx(1.005)
+    assert kernel_time(MemoryPass("softmax", 3.35e9), CASE, H100, generation, eager, 1830).ms == pytest.approx(1.010)
     mask = MemoryPass("mask", 3.35e9, broadcasts=True)
-    assert kernel_time(mask, CASE, H100, generation, eager, 1830).ms == pytest.approx(2.005)
+    assert kernel_time(mask, CASE, H100, generation, eager, 1830).ms == pytest.approx(2.010)
 
 
 def test_a_product_of_pytorch() -> None:
@@ -109,3 +111,22 @@ def test_a_product_of_pytorch() -> None:
 def test_a_type_without_a_peak_is_refused() -> None:
     with pytest.raises(Unsupported, match="No tensor-core peak of t4"):
         flops_per_clk(gpus.get("t4"), "bf16")
+
+
+def test_a_lone_cta_of_mma_overlaps_less() -> None:
+    """Two pipes of 1000 cycles: 2^(1/1.4) · 1000 with one CTA on an SM, 2^(1/1.6) · 1000 with two; 2000 in turns."""
+    both = replace(one_pipe(exps=16000, smem_bytes=128000), products="mma")
+    for kernel, exponent in (
+        (both, 1.4),
+        (replace(both, blocks_per_sm=2), 1.6),
+        (replace(both, overlaps=False), 1.0),
+    ):
+        time = kernel_time(kernel, CASE, H100, BARE, PLAIN, 1000)
+        assert time.tile_cycles == pytest.approx(2 ** (1 / exponent) * 1000)
+
+
+def test_counted_instructions_take_issue_slots() -> None:
+    """4000 warp instructions, 1000 of them float, on four schedulers: 1000 cycles; on 64 lanes 1000 / 4 more."""
+    kernel = replace(one_pipe(), instructions=4000.0, float_instructions=1000.0)
+    assert tile_cycles(kernel, CASE, H100)["fma"] == 1000
+    assert tile_cycles(kernel, CASE, A100)["fma"] == 1250
