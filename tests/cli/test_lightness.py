@@ -36,7 +36,13 @@ def test_help_imports_nothing_heavy(args: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     "args",
-    [("io-model", "--no-measure", "--seq", "512"), ("io-model", "--explain", "--seq", "512"), ("gpus",), ("cache",)],
+    [
+        ("io-model", "--no-measure", "--seq", "512"),
+        ("io-model", "--explain", "--seq", "512"),
+        ("predict", "--seq", "512", "--impl", "all"),
+        ("gpus",),
+        ("cache",),
+    ],
 )
 def test_what_only_predicts_imports_nothing_heavy(args: tuple[str, ...]) -> None:
     assert not modules(*args) & set(HEAVY)

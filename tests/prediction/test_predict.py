@@ -33,6 +33,11 @@ SHAPE = AttentionShape(4, 16, 16, 4096, 4096, 128)
         (Case("flash-attn-2", AttentionShape.packed([(5, 7)], 1, 1, 64)), "h100-sxm", "packed batches"),
         (Case("flash2", SHAPE, dtype="fp32"), "h100-sxm", "Nothing was counted of flash2"),
         (Case("flash-attn-1", replace(SHAPE, head_dim=136)), "h100-sxm", "no kernels for more than 128 columns"),
+        (
+            Case("standard", AttentionShape(1, 1, 1, 2**20, 2**20, 64)),
+            "h100-sxm",
+            "Its tensors would need 4.00 TiB, and",
+        ),
         (Case("flash1", SHAPE, direction="bwd"), "h100-sxm", "flash1 has no kernels for bwd"),
     ],
 )
