@@ -5,10 +5,10 @@
     python scripts/count_kernels.py --check    # writes nothing; exits with 1 if a count would change
 
 Every default tile of every GPU of the registry, for each head dimension that kernels are compiled for, with and without
-a causal mask, forward also for few queries on many keys, in fp16, compiled for an A100, or for an H100 where it takes more shared memory. Per slice, a counter of
-a kernel is a + b · (tiles of Q) + c · (tiles of scores): squares of one, two and three tiles settle the three
-(`fa_bench.tuning.counts`). Kernels without products are left out: they are passes over memory, and what they execute
-goes by other tiles.
+a causal mask, forward also for few queries on many keys, in fp16, compiled for an A100, or for an H100 where it takes
+more shared memory. Per slice, a counter of a kernel is a + b · (tiles of Q) + c · (tiles of scores): squares of one,
+two and three tiles settle the three (`fa_bench.tuning.counts`). Kernels without products are left out: they are passes
+over memory, and what they execute goes by other tiles.
 """
 
 from __future__ import annotations
