@@ -64,7 +64,7 @@ def _note(rows: Sequence[Predicted]) -> str:
             counts[reason] = counts.get(reason, 0) + 1
     sentences = [note.replace("{}", ", ".join(gpus)) for note, gpus in notes.items()]
     sentences += [
-        f"Without a time: {counts[reason]}. {reason.replace('{}', ', '.join(gpus))}" for reason, gpus in reasons.items()
+        f"{counts[reason]} without a time: {reason.replace('{}', ', '.join(gpus))}" for reason, gpus in reasons.items()
     ]
     return " ".join(sentences)
 
