@@ -55,9 +55,9 @@ def table(rows: Sequence[Predicted]) -> Table:
 
 
 def _note(rows: Sequence[Predicted]) -> str:
-    """What intervals are, whose constants these are, and why rows have no time.
+    """What intervals are, whose constants these are, and why rows have no time, a line each.
 
-    GPUs of which the same is said share a sentence.
+    GPUs of which the same is said share one.
     """
     notes: dict[str, dict[str, None]] = {}
     reasons: dict[str, dict[str, None]] = {}
@@ -72,9 +72,9 @@ def _note(rows: Sequence[Predicted]) -> str:
     sentences = [_INTERVAL] if any(row.time is not None for row in rows) else []
     sentences += [note.replace("{}", ", ".join(gpus)) for note, gpus in notes.items()]
     sentences += [
-        f"Without a time: {counts[reason]}. {reason.replace('{}', ', '.join(gpus))}" for reason, gpus in reasons.items()
+        f"{counts[reason]} without a time: {reason.replace('{}', ', '.join(gpus))}" for reason, gpus in reasons.items()
     ]
-    return " ".join(sentences)
+    return "\n".join(sentences)
 
 
 def flat_rows(rows: Sequence[Predicted]) -> list[dict[str, object]]:
