@@ -59,6 +59,7 @@ def _tiled(time: KernelTime, kernel: TiledKernel, case: Case, gpu: Gpu, clock_mh
 def _pass(time: KernelTime, kernel: MemoryPass) -> Iterator[str]:
     parts = [f"DRAM {format_ms(time.pipes_ms['dram'])} for {format_bytes(round(kernel.dram_bytes))}"]
     if kernel.tensor_flops:
-        parts.append(f"tensor cores {format_ms(time.pipes_ms['tensor'])}")
+        busy = time.pipes_ms["fma" if kernel.fp32 else "tensor"]
+        parts.append(f"{'fp32 lanes' if kernel.fp32 else 'tensor cores'} {format_ms(busy)}")
     yield f"{kernel.name}: {', '.join(parts)}"
     yield f"  = {format_ms(time.ms)} with {format_ms(time.pipes_ms['launch'])} for its launch"

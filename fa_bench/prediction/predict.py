@@ -162,6 +162,8 @@ def _notes(impl: str, gpu: Gpu, implementation: str, generation: str, known: Con
         notes.append(f"No published time is of {own}, nor of {gpu.slug}: constants of {generation}.")
     elif gpu.slug not in known.fitted_gpus:
         notes.append(f"No published time is of {gpu.slug}: constants of other GPUs of {own}.")
-    if implementation != impl:
+    if impl == "torch-math":
+        notes.append("Nothing but its GPU's constants was fitted for torch-math.")
+    elif implementation != impl:
         notes.append(f"The constants of {impl} are {implementation}'s.")
     return tuple(notes)

@@ -202,7 +202,8 @@ def _pass_time(
         # The factor is that of products on tensor cores, which were fitted; fp32 lanes are taken at their peak.
         factor = 1.0 if kernel.fp32 else implementation.tile_factor
         tensor_ms = factor * kernel.tensor_flops / (peak * gpu.sm_count * clock_mhz * 1e3)
-    pipes: dict[Pipe, float] = {"tensor": tensor_ms, "dram": dram_ms, "launch": launch_ms}
+    product: Pipe = "fma" if kernel.fp32 else "tensor"
+    pipes: dict[Pipe, float] = {product: tensor_ms, "dram": dram_ms, "launch": launch_ms}
     return KernelTime(kernel, _norm((tensor_ms, dram_ms), _OVERLAP) + launch_ms, pipes)
 
 
