@@ -1,4 +1,4 @@
-"""For the tests of all rooms: a PATH with nothing but a stand-in for ncu on it, and kernels with a mistake in them."""
+"""For the tests of all rooms: nobody else's kernels, a stand-in for ncu alone on PATH, kernels with a mistake in them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fa_bench import algorithms
 from fa_bench.backends.emulator import Compile
 from fa_bench.compiler import compile_kernel, kernels_dir
 
@@ -42,6 +43,12 @@ class FakeNcu:
     def runs(self) -> list[dict[str, Any]]:
         """What it was called with, so far; asking for the version is no run."""
         return [json.loads(line) for line in self._log.read_text().splitlines()] if self._log.exists() else []
+
+
+@pytest.fixture(autouse=True)
+def nothing_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's kernel that a test adds is gone after it: ``added`` is of the process, and tests share theirs."""
+    monkeypatch.setattr(algorithms, "_added", {})
 
 
 @pytest.fixture
