@@ -1,4 +1,4 @@
-"""For the tests of all rooms: nobody else's kernels, a stand-in for ncu alone on PATH, kernels with a mistake in them."""
+"""For the tests of all rooms: nobody else's kernels, a stand-in for ncu alone on PATH, kernels with a mistake."""
 
 from __future__ import annotations
 
