@@ -112,8 +112,3 @@ def _row(row: Predicted) -> dict[str, object]:
             "note": " ".join(time.notes) or None,
         }
     return {column: made.get(column) for column in COLUMNS}
-
-
-def unpredicted(rows: Sequence[Predicted]) -> int:
-    """Rows without a time."""
-    return sum(row.time is None for row in rows)
