@@ -163,17 +163,23 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
         # What a case is and how papers count its FLOPs. Nothing that predicts.
         (
             "fa_bench.published",
-            ("fa_bench.cases", "fa_bench.errors", "fa_bench.model.flops", "fa_bench.model.gpus"),
+            (
+                *("fa_bench.cases", "fa_bench.datafiles", "fa_bench.errors"),
+                *("fa_bench.model.flops", "fa_bench.model.gpus"),
+            ),
         ),
         # Formulas and constants. Not what they were fitted to, which scripts/fit_prediction.py hands over as constants.
-        ("fa_bench.prediction", (*FORMULAS, "fa_bench.cases", "fa_bench.errors", "fa_bench.units")),
+        (
+            "fa_bench.prediction",
+            (*FORMULAS, "fa_bench.cases", "fa_bench.datafiles", "fa_bench.errors", "fa_bench.sizes", "fa_bench.units"),
+        ),
         # A backend is handed to it; it knows cases, formulas and the GPUs.
         (
             "fa_bench.validation",
             (
                 *FORMULAS,
                 *("fa_bench.backends.base", "fa_bench.cases", "fa_bench.errors", "fa_bench.units"),
-                "fa_bench.published",
+                *("fa_bench.datafiles", "fa_bench.published"),
             ),
         ),
         # The emulator and the formulas meet here once more; nothing of sweeps and records.

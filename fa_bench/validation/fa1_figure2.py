@@ -7,13 +7,11 @@ pass is one read or one write of N² elements in fp16. Which operators ran is no
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib import resources
 from typing import Final
 
-from fa_bench import algorithms
+from fa_bench import algorithms, datafiles
 from fa_bench.cases import AttentionShape, Case, Features, Tile
 from fa_bench.errors import Unsupported
 from fa_bench.model import bounds, gpus
@@ -78,7 +76,6 @@ class Published:
 
 def published() -> tuple[Published, ...]:
     """All rows of the file that comes with fa-bench."""
-    text = (resources.files("fa_bench") / "data" / "fa1_figure2.csv").read_text(encoding="utf-8")
     return tuple(
         Published(
             row["version"],
@@ -89,7 +86,7 @@ def published() -> tuple[Published, ...]:
             float(row["hbm_gb"]),
             float(row["ms"]),
         )
-        for row in csv.DictReader(text.splitlines())
+        for row in datafiles.rows("fa1_figure2.csv")
     )
 
 

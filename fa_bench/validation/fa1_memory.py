@@ -17,11 +17,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from fa_bench import algorithms
+from fa_bench import algorithms, datafiles
 from fa_bench.cases import AttentionShape, Case
 from fa_bench.model import gpus
 from fa_bench.model.gpu import Gpu
-from fa_bench.published.points import FA1_FILE, read
+from fa_bench.published.points import FA1_FILE
 from fa_bench.units import format_percent
 from fa_bench.validation.result import (
     Column,
@@ -46,7 +46,7 @@ _FLASH: Final = "FlashAttention"
 
 def validate() -> Validation:
     """Hold the memory of our programs against every exact method of the table."""
-    fields = [row for row in read(FA1_FILE) if row["table"] == _TABLE]
+    fields = [row for row in datafiles.rows(FA1_FILE) if row["table"] == _TABLE]
     rows = tuple(_rows(row for row in fields if not row["left_out"]))
     methods = dict.fromkeys(str(row["method"]) for row in rows)
     gpu = str(rows[0]["gpu"])

@@ -6,14 +6,13 @@ machine code of another source: it writes and reads spilled registers, which our
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from importlib import resources
 from typing import Final
 
+from fa_bench import datafiles
 from fa_bench.backends.base import Spills
 from fa_bench.cases import AttentionShape, Case, Tile
 from fa_bench.model import gpus
@@ -85,8 +84,7 @@ class Published:
 
 def published() -> tuple[Published, ...]:
     """All rows of the file that comes with fa-bench."""
-    text = (resources.files("fa_bench") / "data" / "ncu_traffic.csv").read_text(encoding="utf-8")
-    return tuple(_row(fields) for fields in csv.DictReader(text.splitlines()))
+    return tuple(_row(fields) for fields in datafiles.rows("ncu_traffic.csv"))
 
 
 def validate(runner: Runner, quick: bool) -> Validation:
