@@ -208,6 +208,14 @@ def _flash_attn_3(case: Case, gpu: Gpu) -> LibraryTile | None:
     return flash_attn_3_tile(case)
 
 
+def flash_attn_1_keys(head_dim: int) -> int:
+    """Keys of a block of FlashAttention 1.x, forward and backward.
+
+    Source: ``csrc/flash_attn/src/fmha_fwd_hdim*.cu`` and ``fmha_bwd_hdim*.cu`` of 1.0.9.
+    """
+    return 256 if head_dim <= 64 else 128
+
+
 def flash_attn_3_tile(case: Case) -> LibraryTile:
     """The table of FlashAttention-3 for Hopper and 16-bit types.
 
