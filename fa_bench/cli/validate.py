@@ -15,7 +15,8 @@ def validate(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Whose figures: fa1-figure2, fa1-memory, fa1-runtimes, times, ncu-traffic, gb10; all if none given.",
+            help="Whose figures: fa1-figure2, fa1-memory, fa1-runtimes, times, held-out, ncu-traffic, gb10; "
+            "all if none given.",
             metavar="SOURCE",
         ),
     ] = None,

@@ -5,6 +5,6 @@ row is judged by what a model says of it: why one can't be used stands in its ``
 source alone.
 """
 
-from fa_bench.published.points import Incomplete, Point, incomplete, points
+from fa_bench.published.points import Incomplete, Point, held_out, incomplete, points
 
-__all__ = ["Incomplete", "Point", "incomplete", "points"]
+__all__ = ["Incomplete", "Point", "held_out", "incomplete", "points"]

@@ -1,9 +1,10 @@
 """Published times as cases of ours.
 
 ``published_points.csv`` holds times and rates of many sources, ``fa1_tables.csv`` the runtime tables of FlashAttention
-(arXiv 2205.14135, appendix E). A rate becomes a time by the FLOPs that its source counts, which for all of them are
-those of `fa_bench.model.flops`: forward ``4·B·H·N²·D``, half of it when causal, backward 2.5 and both 3.5 times as much
-(FlashAttention-2, section 4.1; ``benchmarks/benchmark_flash_attention.py`` of its authors).
+(arXiv 2205.14135, appendix E), and ``held_out_points.csv`` what predicted times are tried on but never fitted to. A
+rate becomes a time by the FLOPs that its source counts, which for all of them are those of `fa_bench.model.flops`:
+forward ``4·B·H·N²·D``, half of it when causal, backward 2.5 and both 3.5 times as much (FlashAttention-2, section 4.1;
+``benchmarks/benchmark_flash_attention.py`` of its authors).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from fa_bench.model import flops, gpus
 from fa_bench.published.names import impl_slug
 
 POINTS_FILE: Final = "published_points.csv"
+#: Times that no constant is fitted to: `points` doesn't return them, so ``scripts/fit_prediction.py`` never sees them.
+HELD_OUT_FILE: Final = "held_out_points.csv"
 FA1_FILE: Final = "fa1_tables.csv"
 #: Tables of FlashAttention with runtimes; 21 is memory.
 FA1_TABLES: Final = ("7", *map(str, range(9, 21)))
@@ -117,8 +120,15 @@ class Incomplete:
 
 
 def points() -> tuple[Point, ...]:
-    """Every published time that is a case, those that are left out among them."""
+    """Every published time that is a case, those that are left out among them, but those held out."""
     return tuple(row for row in _rows() if isinstance(row, Point))
+
+
+@functools.cache
+def held_out() -> tuple[Point, ...]:
+    """Published times that were collected after the constants were fitted, and that nothing is fitted to."""
+    rows = [_point(fields) for fields in read(HELD_OUT_FILE)]
+    return tuple(row for row in rows if isinstance(row, Point))
 
 
 def incomplete() -> tuple[Incomplete, ...]:

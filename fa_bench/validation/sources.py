@@ -46,6 +46,7 @@ SOURCES: Final[dict[str, Source]] = {
     fa1_memory.NAME: Source(lambda tools: fa1_memory.validate()),
     times.FA1_NAME: Source(lambda tools: times.validate_fa1(tools.predict)),
     times.NAME: Source(lambda tools: times.validate(tools.predict)),
+    times.HELD_OUT_NAME: Source(lambda tools: times.validate_held_out(tools.predict)),
     ncu_traffic.NAME: Source(lambda tools: ncu_traffic.validate(tools.runner(), tools.quick), runs=True),
     gb10.NAME: Source(lambda tools: gb10.validate(tools.runner(), tools.quick), runs=True),
 }

@@ -1,8 +1,9 @@
 """Published times beside predicted ones: FlashAttention's tables, and what others published since.
 
 ``fa1-runtimes`` has the runtime tables of FlashAttention (arXiv 2205.14135, tables 7 and 9 to 20), ``times`` every
-other published time or rate. Which figures are left out is in the data and was decided without a prediction
-(`fa_bench.published`); beside the error without them stands the error with all of them that are cases.
+other published time or rate that constants may be fitted to, and ``held-out`` those that none is fitted to. Which
+figures are left out is in the data and was decided without a prediction (`fa_bench.published`); beside the error
+without them stands the error with all of them that are cases.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 
 from fa_bench.errors import Unsupported
 from fa_bench.model import gpus
-from fa_bench.published import Point, incomplete, points
+from fa_bench.published import Point, held_out, incomplete, points
 from fa_bench.validation.predicting import PredictTime
 from fa_bench.validation.result import (
     Column,
@@ -31,6 +32,7 @@ from fa_bench.validation.result import (
 
 FA1_NAME: Final = "fa1-runtimes"
 NAME: Final = "times"
+HELD_OUT_NAME: Final = "held-out"
 _FA1_SOURCES: Final = ("FlashAttention table 7", "FlashAttention tables 9-20")
 
 Row = Mapping[str, Value]
@@ -48,6 +50,12 @@ def validate(predict: PredictTime) -> Validation:
     rows = _rows(predict, _other_points())
     published = "papers, blogs, issues and benchmark repositories, row by row in fa_bench/data/published_points.csv"
     return _validation(NAME, published, rows, [(row.source, row.left_out) for row in incomplete()])
+
+
+def validate_held_out(predict: PredictTime) -> Validation:
+    """Predict the published times that no constant is fitted to."""
+    published = "held out: never fitted; row by row in fa_bench/data/held_out_points.csv"
+    return _validation(HELD_OUT_NAME, published, _rows(predict, held_out()), ())
 
 
 def _fa1_points() -> list[Point]:

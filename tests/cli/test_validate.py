@@ -109,6 +109,9 @@ def test_the_tables_fit_80_columns(cli: Callable, install: Callable) -> None:
         "times: Times, by publication and GPU",
         "times: Times, by implementation",
         "times: left out",
+        "held-out: Times, by publication and GPU",
+        "held-out: Times, by implementation",
+        "held-out: left out",
         "ncu-traffic: Reads by the SMs in 10^6 bytes: global, and from L2",
         "ncu-traffic: DRAM, read and written, in 10^6 bytes",
         "ncu-traffic: left out",
@@ -175,7 +178,7 @@ def test_without_an_emulator_and_a_name_the_others_run(cli: Callable, monkeypatc
     assert ran.code == 0
     assert "Left out: ncu-traffic, gb10. The emulator isn't here." in ran.err
     sources = [source["source"] for source in json.loads(ran.out)["sources"]]
-    assert sources == ["fa1-figure2", "fa1-memory", "fa1-runtimes", "times"]
+    assert sources == ["fa1-figure2", "fa1-memory", "fa1-runtimes", "times", "held-out"]
 
 
 def test_what_is_predicted_needs_no_emulator(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:

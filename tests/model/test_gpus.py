@@ -87,6 +87,12 @@ def test_one_gpu_in_full() -> None:
         ("B200-SXM (HGX 1000W)", "b200-sxm"),
         ("NVIDIA GB10", "gb10"),
         ("DGX Spark", "gb10"),
+        ("A100 80GB SXM4", "a100-sxm-80"),
+        ("A100 80GB PCIe", "a100-pcie-80"),
+        ("H100 80GB SXM5", "h100-sxm"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("4090", "rtx-4090"),
+        ("GH200", "gh200-96"),
     ],
 )
 def test_a_gpu_is_found_by_slug_driver_name_and_alias(name: str, slug: str) -> None:
@@ -98,7 +104,7 @@ def test_a_gpu_is_found_by_slug_driver_name_and_alias(name: str, slug: str) -> N
     [
         ("rtx4090", "Did you mean 'rtx-4090'?"),
         ("a100-sxm-81", "Did you mean 'a100-sxm-80'?"),
-        ("a100 80gb sxm4", "Did you mean 'a100-sxm-80'?"),  # nearest is an alias; its slug is named
+        ("a100 80gb sxm5", "Did you mean 'a100-sxm-80'?"),  # nearest is an alias; its slug is named
         ("h20O", "Did you mean 'h20'?"),
     ],
 )

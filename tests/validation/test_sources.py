@@ -13,7 +13,7 @@ from fa_bench.validation.sources import SOURCES, Tools, chosen
 
 def test_all_of_them_run_if_none_is_named() -> None:
     assert chosen([]) == list(SOURCES)
-    assert list(SOURCES) == ["fa1-figure2", "fa1-memory", "fa1-runtimes", "times", "ncu-traffic", "gb10"]
+    assert list(SOURCES) == ["fa1-figure2", "fa1-memory", "fa1-runtimes", "times", "held-out", "ncu-traffic", "gb10"]
 
 
 def test_a_source_that_is_named_twice_runs_once() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fa_bench.published import incomplete, points
+from fa_bench.published import held_out, incomplete, points
 from fa_bench.validation import times
 
 
@@ -16,6 +16,16 @@ def test_every_published_time_is_a_row_of_one_source(predictor: Callable) -> Non
     # Tables 7 and 9 to 20 have 1138 rows; of 493 other figures 54 are no cases.
     assert counts == [1138, 493 - 54]
     assert sum(counts) == len(points())
+
+
+def test_what_is_held_out_is_a_source_of_its_own(predictor: Callable) -> None:
+    found = times.validate_held_out(predictor())
+    assert (found.source, len(found.comparisons[0].rows)) == ("held-out", len(held_out()))
+    assert found.published.startswith("held out: never fitted")
+    # 390.542 TFLOP/s of Triton's kernel at 4 x 32 heads, 2k, D = 64, causal:
+    # 4 · 128 · 2048² · 64 / 2 / 390.542e12 s.
+    row = next(row for row in found.comparisons[0].rows if row["value_published"] == 390.542)
+    assert row["time_ms_published"] == pytest.approx(0.17596, abs=5e-6)
 
 
 def test_a_row_has_the_published_and_the_predicted_time(predictor: Callable) -> None:
