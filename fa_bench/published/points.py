@@ -127,7 +127,7 @@ def points() -> tuple[Point, ...]:
 @functools.cache
 def held_out() -> tuple[Point, ...]:
     """Published times that were collected after the constants were fitted, and that nothing is fitted to."""
-    rows = [_point(fields) for fields in read(HELD_OUT_FILE)]
+    rows = [_point(fields) for fields in datafiles.rows(HELD_OUT_FILE)]
     return tuple(row for row in rows if isinstance(row, Point))
 
 
