@@ -24,7 +24,6 @@ from fa_bench.algorithms.tensors import padded_head_dim, qkvo, row_vector
 from fa_bench.algorithms.tiles import WARP_SIZE, Access, StreamPlan, covering_power
 from fa_bench.cases import Case, Tile
 from fa_bench.model.gpu import Gpu
-from fa_bench.sizes import ceil_div
 
 #: Rows of LSE that a store covers: an accumulator of an mma gives a warp eight consecutive rows at a time.
 _LSE_ROWS: Final = 8
@@ -208,14 +207,6 @@ def _flash_attn_3(case: Case, gpu: Gpu) -> LibraryTile | None:
     return flash_attn_3_tile(case)
 
 
-def flash_attn_1_keys(head_dim: int) -> int:
-    """Keys of a block of FlashAttention 1.x, forward and backward.
-
-    Source: ``csrc/flash_attn/src/fmha_fwd_hdim*.cu`` and ``fmha_bwd_hdim*.cu`` of 1.0.9.
-    """
-    return 256 if head_dim <= 64 else 128
-
-
 def flash_attn_3_tile(case: Case) -> LibraryTile:
     """The table of FlashAttention-3 for Hopper and 16-bit types.
 
@@ -232,7 +223,7 @@ def flash_attn_3_tile(case: Case) -> LibraryTile:
         192: (128, 112),
         256: (128, 80),
     }[dim]
-    pairs = not causal and dim >= 128 and ceil_div(shape.seq_q, block_m) % 2 == 0
+    pairs = not causal and dim >= 128 and -(-shape.seq_q // block_m) % 2 == 0
     # One warpgroup per 64 rows, and one that loads.
     threads = 128 * (block_m // 64 + 1)
     return LibraryTile("FlashAttnFwdSm90", block_m, block_n, threads, dim, buffers=2, sharing=2 if pairs else 1)
@@ -273,5 +264,5 @@ def _splits(case: Case, gpu: Gpu) -> bool:
     if shape.seq_q == 1 and shape.group > 1:
         return True
     block_n = 256 if shape.head_dim <= 64 else 128 if shape.head_dim <= 128 else 64
-    ctas = shape.slices * ceil_div(shape.seq_q, 64)
+    ctas = shape.slices * -(-shape.seq_q // 64)
     return shape.seq_kv > block_n and ctas < 0.8 * 2 * gpu.sm_count

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 DEFAULT_GPU: Final = "a100-sxm-80"
 
 #: The shape of the FlashAttention papers, for a GPU that nothing else was asked of.
-_PAPERS_TOKENS: Final = 16 * 1024
-_PAPERS_HIDDEN: Final = 2048
+GPU_TOKENS: Final = 16 * 1024
+GPU_HIDDEN: Final = 2048
 
 #: Implementations that stand for several: our kernels and NumPy's; everything that runs here.
 _GROUPS: Final = ("auto", "all")
@@ -84,9 +84,9 @@ def resolved(request: SweepRequest, backends: Sequence[PlanningBackend]) -> Swee
 def with_papers_sizes(request: SweepRequest) -> SweepRequest:
     """The request with the papers' tokens and hidden size where it has neither these nor a batch or heads."""
     if not request.batches and request.tokens is None and request.seqlens is None:
-        request = replace(request, tokens=max(_PAPERS_TOKENS, *request.seqs))
+        request = replace(request, tokens=max(GPU_TOKENS, *request.seqs))
     if not request.heads and request.hidden is None:
-        request = replace(request, hidden=_PAPERS_HIDDEN)
+        request = replace(request, hidden=GPU_HIDDEN)
     return request
 
 

@@ -140,15 +140,26 @@ def _requests(options: Mapping[str, Any], config: str | None) -> Iterator[SweepR
     from dataclasses import replace
 
     from fa_bench.cli.axes import merge_axes, parse_pairs, sweep_request
-    from fa_bench.cli.planning import with_papers_sizes
 
     seq = options.get("seq")
     if seq is None or "x" not in seq:
-        yield with_papers_sizes(sweep_request(merge_axes(options, config), "auto", None))
+        yield _with_papers_sizes(sweep_request(merge_axes(options, config), "auto", None))
         return
     for queries, keys in parse_pairs(seq):
         axes = merge_axes({**options, "seq": str(queries)}, config)
-        yield replace(with_papers_sizes(sweep_request(axes, "auto", None)), seqs_kv=(keys,))
+        yield replace(_with_papers_sizes(sweep_request(axes, "auto", None)), seqs_kv=(keys,))
+
+
+def _with_papers_sizes(request: SweepRequest) -> SweepRequest:
+    from dataclasses import replace
+
+    from fa_bench.cli.planning import GPU_HIDDEN, GPU_TOKENS
+
+    if not request.batches and request.tokens is None:
+        request = replace(request, tokens=max(GPU_TOKENS, *request.seqs))
+    if not request.heads and request.hidden is None:
+        request = replace(request, hidden=GPU_HIDDEN)
+    return request
 
 
 def _impls(asked: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:

@@ -17,8 +17,9 @@ what is not known:
   Triton 2, whose loads, products and softmax come one after the other.
 * ``xformers``: CUTLASS' memory-efficient attention. Four warps share a tile of 64 queries, P goes through shared
   memory, Q is read again for each tile of keys.
-* ``flash-attn-1``: a block of keys (`flash_attn_1_keys`), of which each warp has a part; each 16 rows of O are summed
-  over the warps in shared memory, and O stays in fp32 in global memory between tiles.
+* ``flash-attn-1``: 256 keys a tile, of which each warp has a part, 128 of them for 128 columns
+  (``csrc/flash_attn/src/fmha_fwd_hdim*.cu`` and ``fmha_bwd_hdim*.cu`` of 1.0.9); each 16 rows of O are summed over the
+  warps in shared memory, and O stays in fp32 in global memory between tiles.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from fa_bench.algorithms.library_flash import flash_attn_1_keys, flash_attn_2_tile, flash_attn_3_tile
+from fa_bench.algorithms.library_flash import flash_attn_2_tile, flash_attn_3_tile
 from fa_bench.algorithms.tensors import padded_head_dim
 from fa_bench.algorithms.tiles import covering_power
 from fa_bench.cases import Case
@@ -188,9 +189,10 @@ def flash_attn_1(case: Case, gpu: Gpu) -> list[Kernel]:
         raise Unsupported(f"{case.impl} has no kernels for more than {_FA1_MOST_COLUMNS} columns.")
     dim, size, shape = covering_power(case.shape.head_dim), case.itemsize, case.shape
     kernels: list[Kernel] = []
-    m, n = 128, flash_attn_1_keys(dim)
+    m = 128
     steps = m // _FA1_STEP
     if case.forward:
+        n = 256 if dim <= 64 else 128
         # Each of four warps reads all rows of Q, writes its part of O in fp32, and a quarter of the sum is read back.
         shared = steps * (size * _FA1_STEP * dim * 4 + 2 * 4 * 4 * _FA1_STEP * dim) + size * 2 * n * dim / 8
         kernels.append(
@@ -210,6 +212,7 @@ def flash_attn_1(case: Case, gpu: Gpu) -> list[Kernel]:
             )
         )
     if case.backward:
+        n = 256 if dim <= 64 else 128
         # Q, dO and their transposes by eight warps each, dQ in fp32 over the warps, P and dS to and fro.
         shared = steps * (4 * size * _FA1_STEP * dim * 8 + 2 * 8 * 4 * _FA1_STEP * dim + 2 * 2 * size * _FA1_STEP * n)
         kernels.append(

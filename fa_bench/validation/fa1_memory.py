@@ -18,12 +18,12 @@ from dataclasses import replace
 from typing import Final
 
 from fa_bench import algorithms, datafiles
-from fa_bench.algorithms.library_flash import flash_attn_1_keys
 from fa_bench.cases import AttentionShape, Case
 from fa_bench.model import gpus
 from fa_bench.model.gpu import Gpu
 from fa_bench.published.points import FA1_FILE
 from fa_bench.units import format_percent
+from fa_bench.validation.fa1_figure2 import BLOCK
 from fa_bench.validation.result import (
     Column,
     Comparison,
@@ -38,7 +38,6 @@ from fa_bench.validation.result import (
 NAME: Final = "fa1-memory"
 _TABLE: Final = "21"
 _MIB: Final = 1024**2
-_HEAD_DIM: Final = 64
 #: Published methods that hold what kernels of ours hold.
 _STANDARD: Final = ("PyTorch Attention", "Megatron")
 _FLASH: Final = "FlashAttention"
@@ -70,7 +69,7 @@ def impl_of(method: str, seq: int) -> str:
     if method in _STANDARD:
         return "standard"
     if method == _FLASH:
-        return "flash2" if seq <= flash_attn_1_keys(_HEAD_DIM) else "flash2-atomic"
+        return "flash2" if seq <= BLOCK else "flash2-atomic"
     raise ValueError(f"nothing here holds what {method!r} holds")
 
 
