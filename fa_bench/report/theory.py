@@ -11,7 +11,7 @@ from fa_bench.model import bounds, gpus
 from fa_bench.records import Record
 from fa_bench.report.case_traffic import CaseTraffic
 from fa_bench.report.names import record_name
-from fa_bench.report.papers import record_shape, stated_sram_bytes, theorem2
+from fa_bench.report.papers import record_shape, sram_in_words, stated_sram_bytes, theorem2
 from fa_bench.report.tables import UNKNOWN, Column, Table
 from fa_bench.sizes import ceil_div
 from fa_bench.units import format_bytes, format_count, format_number, format_ratio
@@ -306,7 +306,7 @@ def _algorithms(shape: AttentionShape, direction: str, theory: CaseTheory) -> tu
 
 
 def _note(record: Record, shape: AttentionShape, theory: CaseTheory, *, stated: bool) -> str:
-    whose = "as stated" if stated else f"shared memory of a CTA on {record.gpu}"
+    whose = sram_in_words(record.gpu, stated=stated)
     square = format_count(bound_dim(shape, record.direction) ** 2)
     if theory.regime == bounds.LARGE:
         formula = f"N²d²/M (large cache: M >= d² = {square})"
