@@ -187,7 +187,7 @@ def flash_attn_2_tile(case: Case, gpu: Gpu) -> LibraryTile:
     if dim <= 64:
         block_n = 128
     elif dim in (96, 128) and sm8x:
-        block_m, block_n = (64, 64) if _is_causal(case) else (128, 64 if dim == 96 else 32)
+        block_m, block_n = (64, 64) if is_causal(case) else (128, 64 if dim == 96 else 32)
     elif dim == 192:
         warps = 8
     elif dim == 256:
@@ -212,18 +212,18 @@ def flash_attn_3_tile(case: Case) -> LibraryTile:
 
     Source: ``hopper/tile_size.h`` and ``hopper/flash_fwd_launch_template.h`` of the main branch of 2025; earlier builds
     had other tiles. Without a mask and from 128 columns on, two CTAs of a cluster share K and V where the number of Q
-    tiles is even. Up to 64 queries have a smaller tile.
+    tiles is even. Up to 64 queries have a smaller tile. A window has tiles of its own.
     """
     shape = case.shape
-    causal, dim = _is_causal(case), max(64, padded_head_dim(shape.head_dim))
+    causal, local, dim = is_causal(case), shape.windowed, max(64, padded_head_dim(shape.head_dim))
     block_m, block_n = {
-        64: (192, 128 if causal else 192),
-        96: (192, 144),
-        128: (128, 128 if causal else 176),
-        192: (128, 112),
-        256: (128, 80),
+        64: (192, 160 if local else 128 if causal else 192),
+        96: (192, 128 if local else 144),
+        128: (128, 128 if causal or local else 176),
+        192: (128, 96 if local else 112),
+        256: (128, 64 if local else 80),
     }[dim]
-    pairs = not causal and dim >= 128 and -(-shape.seq_q // block_m) % 2 == 0
+    pairs = not causal and not local and dim >= 128 and -(-shape.seq_q // block_m) % 2 == 0
     # One warpgroup per 64 rows, and one that loads.
     threads = 128 * (block_m // 64 + 1)
     return LibraryTile("FlashAttnFwdSm90", block_m, block_n, threads, dim, buffers=2, sharing=2 if pairs else 1)
@@ -239,9 +239,9 @@ def _triton(case: Case) -> LibraryTile | None:
     return LibraryTile("flash_forward", tile.block_m, tile.block_n, threads, dim, buffers=2, first_apart=False)
 
 
-def _is_causal(case: Case) -> bool:
-    """A single query sees all keys, and the libraries leave its mask out."""
-    return case.shape.causal and case.shape.seq_q > 1
+def is_causal(case: Case) -> bool:
+    """Whether a library runs its causal kernel: not for a single query, which sees all keys, nor for a window."""
+    return case.shape.causal and case.shape.seq_q > 1 and not case.shape.windowed
 
 
 def _between_sizes(head_dim: int) -> bool:

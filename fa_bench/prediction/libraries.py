@@ -3,13 +3,16 @@
 FlashAttention-2 and -3 forward: the tiles of `fa_bench.algorithms.library_flash`. FlashAttention-2 backward:
 ``csrc/flash_attn/src/flash_bwd_launch_template.h`` at commit 073afd5 (2024 and later). FlashAttention-3 backward:
 ``hopper/flash_bwd_launch_template.h`` at commit 000786d. Releases of FlashAttention-2 that have a kernel for 160
-columns (``run_mha_fwd_hdim160``) run 128 x 32 tiles there on an A100 or an H100, 128 x 64 in eight warps
-or, causal, 64 x 64 on 8.6 and 8.9; points that were published for such head dimensions are theirs.
+columns (``run_mha_fwd_hdim160``, ``run_mha_bwd_hdim160``) run 128 x 32 tiles there on an A100 or an H100, 128 x 64 in
+eight warps or, causal, 64 x 64 on 8.6 and 8.9, and 64 x 64 backward; points that were published for such head
+dimensions are theirs.
 
-For the others the tile is an assumption that their measured times don't contradict, and their two constants stand for
-what is not known:
+For the others the kernel is a sketch: where no file is named, the tile is an assumption that measured times don't
+contradict, and two constants stand for what is not known:
 
-* ``flash-attn-4``: two Q tiles of 128 rows take turns on one SM, keys in tiles of 128.
+* ``flash-attn-4``: two Q tiles of 128 rows take turns on one SM, keys in tiles of 128; backward 128 x 128 (the defaults
+  of ``flash_attn/cute/flash_fwd_sm100.py``, ``q_stage`` 2, and of ``flash_bwd_sm100.py`` at commit 021070c, there
+  without pairs of CTAs).
 * ``torch-cudnn``: on Hopper 128 x 128 up to 64 columns, 256 x 128 up to 128 and 64 x 128 above, of the tiles that were
   tried those by which curves that were left out are predicted best; on Blackwell the design of FlashAttention-4, on
   anything older that of FlashAttention-2, with their constants.
@@ -17,8 +20,9 @@ what is not known:
   Triton 2, whose loads, products and softmax come one after the other.
 * ``xformers``: CUTLASS' memory-efficient attention. Four warps share a tile of 64 queries, P goes through shared
   memory, Q is read again for each tile of keys.
-* ``flash-attn-1``: 256 keys a tile, of which each warp has a part, 128 of them for 128 columns
-  (``csrc/flash_attn/src/fmha_fwd_hdim*.cu`` and ``fmha_bwd_hdim*.cu`` of 1.0.9); each 16 rows of O are summed over the
+* ``flash-attn-1``: 256 keys a tile, of which each warp has a part; 128 for 128 columns, for up to 128 keys, and
+  backward for 64 columns on Turing (``csrc/flash_attn/src/fmha_fwd_hdim*.cu`` and ``fmha_bwd_hdim*.cu`` at commit
+  8a2ece8), with four warps forward, eight backward and 16 queries at a time. Each 16 rows of O are summed over the
   warps in shared memory, and O stays in fp32 in global memory between tiles.
 """
 
@@ -27,7 +31,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from fa_bench.algorithms.library_flash import flash_attn_2_tile, flash_attn_3_tile
+from fa_bench.algorithms.library_flash import flash_attn_2_tile, flash_attn_3_tile, is_causal
 from fa_bench.algorithms.tensors import padded_head_dim
 from fa_bench.algorithms.tiles import covering_power
 from fa_bench.cases import Case
@@ -74,13 +78,13 @@ def flash_attn_3(case: Case, gpu: Gpu) -> list[Kernel]:
     if gpu.compute_capability[0] != _HOPPER:
         raise Unsupported(f"{case.impl} runs on compute capability 9.0 alone, not on {gpu.slug}.")
     _needs(case, gpu, (9, 0))
-    dim, causal = max(64, padded_head_dim(case.shape.head_dim)), case.shape.causal
+    dim, masked = max(64, padded_head_dim(case.shape.head_dim)), case.shape.causal or case.shape.windowed
     kernels: list[Kernel] = []
     if case.forward:
         tile = flash_attn_3_tile(case)
         kernels.append(wgmma_forward(case, tile.block_m, tile.block_n, tile.dim))
     if case.backward:
-        rows = {64: (128, 128), 96: (64, 128), 128: (64 if causal else 80, 128), 192: (64, 96), 256: (64, 80)}[dim]
+        rows = {64: (128, 128), 96: (64, 128), 128: (64 if masked else 80, 128), 192: (64, 96), 256: (64, 80)}[dim]
         kernels += [wgmma_backward(case, *rows, dim), *backward_passes(case)]
     return kernels
 
@@ -187,12 +191,12 @@ def flash_attn_1(case: Case, gpu: Gpu) -> list[Kernel]:
     _needs(case, gpu, (7, 5))
     if case.shape.head_dim > _FA1_MOST_COLUMNS:
         raise Unsupported(f"{case.impl} has no kernels for more than {_FA1_MOST_COLUMNS} columns.")
-    dim, size, shape = covering_power(case.shape.head_dim), case.itemsize, case.shape
+    dim, size, shape = max(32, covering_power(case.shape.head_dim)), case.itemsize, case.shape
     kernels: list[Kernel] = []
     m = 128
     steps = m // _FA1_STEP
+    n = 256 if dim <= 64 and shape.seq_kv > 128 else 128
     if case.forward:
-        n = 256 if dim <= 64 else 128
         # Each of four warps reads all rows of Q, writes its part of O in fp32, and a quarter of the sum is read back.
         shared = steps * (size * _FA1_STEP * dim * 4 + 2 * 4 * 4 * _FA1_STEP * dim) + size * 2 * n * dim / 8
         kernels.append(
@@ -212,7 +216,8 @@ def flash_attn_1(case: Case, gpu: Gpu) -> list[Kernel]:
             )
         )
     if case.backward:
-        n = 256 if dim <= 64 else 128
+        if dim == 64 and gpu.compute_capability == (7, 5):
+            n = 128
         # Q, dO and their transposes by eight warps each, dQ in fp32 over the warps, P and dS to and fro.
         shared = steps * (4 * size * _FA1_STEP * dim * 8 + 2 * 8 * 4 * _FA1_STEP * dim + 2 * 2 * size * _FA1_STEP * n)
         kernels.append(
@@ -249,20 +254,21 @@ def _flash_attn_2_forward(case: Case, gpu: Gpu) -> TiledKernel:
     if 128 < case.shape.head_dim <= 160:
         dim, (m, n, warps) = 160, (128, 32, 4)
         if gpu.compute_capability in ((8, 6), (8, 9)):
-            m, n, warps = (64, 64, 4) if case.shape.causal else (128, 64, 8)
+            m, n, warps = (64, 64, 4) if is_causal(case) else (128, 64, 8)
     given = case.itemsize * dim * (m + 2 * n) + _KIB
     blocks = max(1, min(gpu.smem_per_sm_bytes // given, _WARPS_PER_SM // warps))
     return mma_forward(case, m, n, dim, warps, blocks)
 
 
 def _flash_attn_2_backward(case: Case, gpu: Gpu) -> TiledKernel:
-    dim = padded_head_dim(case.shape.head_dim)
+    dim = 160 if 128 < case.shape.head_dim <= 160 else padded_head_dim(case.shape.head_dim)
     large = gpu.smem_per_block_bytes >= 144 * _KIB
     m, n, atoms = {
         32: (128, 128, (4, 4, 4)),
         64: (128, 128, (4, 4, 4)) if large else (64, 128, (2, 4, 4)),
         96: (64, 128, (2, 4, 4)),
         128: (64, 128, (2, 4, 2)) if large else (64, 64, (4, 2, 2)),
+        160: (64, 64, (4, 4, 4)),
         192: (64, 64, (4, 2, 2)),
         256: (64, 64, (4, 2, 2)) if large else (64, 32, (4, 1, 2)),
     }[dim]

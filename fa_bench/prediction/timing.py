@@ -26,10 +26,17 @@ and a pass of PyTorch's takes (product^1.6 + bytes^1.6)^(1/1.6) + launch.
 Chosen once for all, by how well points whose GPU or shape was left out were predicted (scripts/fit_prediction.py): the
 exponents 1.6, 1.4 and 6, and 1.6 times the arithmetic of the formulas for addresses, loops, masks and votes.
 
-Peaks: ``mma.sync`` reaches 63 % of Hopper's tensor peak, which is that of ``wgmma`` (Luo et al., Benchmarking and
-Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking, arXiv 2402.13499); a B200's SM runs it as fast as
-an H100's, a third of its own peak. An A100's SM has 64 fp32 lanes, later ones 128, which the registry's peaks say. L2
-gives an SM 64 bytes per clock.
+Peaks: ``mma.sync`` reaches 63 % of Hopper's tensor peak, which is that of ``wgmma``. Luo et al., Dissecting the NVIDIA
+Hopper Architecture through Microbenchmarking and Multiple Level Analysis (arXiv 2501.12084), section 6.2 and table 7:
+62.9 % on average; in fp16, m16n8k16, 494.4 of 756.5 TFLOP/s. The FlashAttention-3 article (PyTorch blog, footnote 1)
+says about two thirds. For a B200 the share is inferred: an SM that runs ``mma.sync`` as an H100's does, 0.63 · 4096
+FLOPs per clock, has a third of 2250 TFLOP/s / (148 · 1965 MHz) = 7737. Its limit was found measured nowhere; products
+that need not reach it reach 17 % (383 TFLOP/s, github.com/gau-nernst/learn-cuda, 02e_matmul_sm100, v0).
+
+An SM has 16 special functions per clock and 128 bytes of shared memory (CUDA C++ Programming Guide; unchanged from
+Hopper to Blackwell: FlashAttention-4 article, together.ai/blog/flashattention-4), an A100's 64 fp32 lanes, later ones
+128, which the registry's peaks say. L2 gives an SM 64 bytes per clock, which is an assumption: an A100's gives 5120
+(A100 whitepaper), 47 per SM where all read at once. With 47 the fit is no better (5.1 % off instead of 5.0).
 """
 
 from __future__ import annotations
@@ -53,7 +60,7 @@ _OTHER_INSTRUCTIONS: Final = 1.6
 _ALU_LANES: Final = 64
 _SCHEDULERS: Final = 4
 _L2_BYTES_PER_CLK: Final = 64
-#: Share of the tensor peak that ``mma.sync`` has, by major compute capability.
+#: Share of the tensor peak that ``mma.sync`` has, by major compute capability: measured for Hopper, inferred for 10.
 _MMA_SHARE: Final[Mapping[int, float]] = {9: 0.63, 10: 0.33}
 
 

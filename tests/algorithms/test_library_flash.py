@@ -68,6 +68,27 @@ def test_tiles_of_flash_attention_3_are_those_of_its_table(head_dim: int, causal
     assert tile("flash-attn-3", A100, head_dim, causal) is None
 
 
+# The same table's columns for a window (is_local), which is not causal to a library: one right window of 0 or none.
+FLASH_ATTN_3_LOCAL = {64: (192, 160), 96: (192, 128), 128: (128, 128), 192: (128, 96), 256: (128, 64)}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("head_dim", FLASH_ATTN_3_LOCAL)
+def test_a_window_has_tiles_of_its_own_in_flash_attention_3(head_dim: int, causal: bool) -> None:
+    shape = AttentionShape(4, 32, 32, 4096, 4096, head_dim, causal, window_left=512)
+    found = library_tile(Case("flash-attn-3", shape), H100)
+    assert found is not None
+    # Clusters that share K and V are compiled for no mask alone (Enable_cluster in flash_fwd_launch_template.h).
+    assert ((found.block_m, found.block_n), found.sharing) == (FLASH_ATTN_3_LOCAL[head_dim], 1)
+
+
+def test_a_causal_window_does_not_run_flash_attention_2s_causal_kernel() -> None:
+    # flash_api.cpp: is_causal is window_size_left < 0 and window_size_right == 0. On an RTX 4090 the tiles differ.
+    shape = AttentionShape(4, 32, 32, 4096, 4096, 128, causal=True, window_left=512)
+    found = library_tile(Case("flash-attn-2", shape), RTX4090)
+    assert found is not None and (found.block_m, found.block_n) == (128, 32)
+
+
 def walked(case: Case, block_m: int, block_n: int) -> dict[tuple[str, str], int]:
     """Bytes asked for, tile by tile, where rows are whole sectors: a program's view, without any formula of ours."""
     s, row = case.shape, case.shape.head_dim * case.itemsize

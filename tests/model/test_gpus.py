@@ -179,6 +179,13 @@ class TestEveryGpu:
         assert len(set(gpu.sources)) == len(gpu.sources) >= 3
         assert any("32 banks" in source for source in gpu.sources)
 
+    def test_the_power_of_the_board_has_two_sources_or_is_marked(self, gpu: Gpu) -> None:
+        if gpu.board_power_w is None:
+            return
+        watts = re.compile(rf"(?<![\d,.]){gpu.board_power_w:g} W\b")
+        naming = [source for source in gpu.sources if watts.search(source)]
+        assert len(naming) >= (1 if "board_power_w" in gpu.unverified else 2), naming
+
     def test_chips_of_one_capability_agree(self, gpu: Gpu) -> None:
         twins = [other for other in ALL if other.compute_capability == gpu.compute_capability]
         figures = {

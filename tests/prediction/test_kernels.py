@@ -19,7 +19,7 @@ from fa_bench.prediction.kernels import (
     mma_forward,
     wgmma_forward,
 )
-from fa_bench.prediction.libraries import flash_attn_2, flash_attn_3
+from fa_bench.prediction.libraries import flash_attn_1, flash_attn_2, flash_attn_3
 
 SHAPES = [
     AttentionShape(1, 1, 1, seq_q, seq_kv, 64, causal, left, None if causal else right)
@@ -117,6 +117,45 @@ def test_160_columns_have_a_kernel_of_their_own() -> None:
     (kernel,) = flash_attn_2(Case("flash-attn-2", AttentionShape(1, 32, 8, 1024, 1024, 160)), gpus.get("a30"))
     assert isinstance(kernel, TiledKernel)
     assert kernel.tensor_flops == 4 * 128 * 32 * 160
+
+
+def test_160_columns_have_a_backward_kernel_of_their_own() -> None:
+    # flash_bwd_launch_template.h, run_mha_bwd_hdim160: 64 x 64 tiles; five products of 2 · 64 · 64 · 160 FLOPs.
+    case = Case("flash-attn-2", AttentionShape(1, 32, 8, 1024, 1024, 160), direction="bwd")
+    main = flash_attn_2(case, gpus.get("a100-sxm-80"))[0]
+    assert isinstance(main, TiledKernel)
+    assert main.tensor_flops == 5 * 2 * 64 * 64 * 160
+
+
+@pytest.mark.parametrize(
+    ("gpu", "head_dim", "seq", "forward", "backward"),
+    [
+        ("a100-sxm-80", 64, 1024, 256, 256),
+        ("a100-sxm-80", 64, 128, 128, 128),
+        ("a100-sxm-80", 128, 1024, 128, 128),
+        ("a100-sxm-80", 16, 1024, 256, 256),
+        ("t4", 64, 1024, 256, 128),
+        ("t4", 32, 1024, 256, 256),
+    ],
+)
+def test_keys_of_a_tile_of_flash_attention_1(gpu: str, head_dim: int, seq: int, forward: int, backward: int) -> None:
+    # The first argument of FMHA_kernel_traits in fmha_fwd_hdim*.cu and fmha_bwd_hdim*.cu; a row of scores is m = 128.
+    case = Case("flash-attn-1", AttentionShape(1, 2, 2, seq, seq, head_dim), direction="fwd+bwd")
+    kernels = [kernel for kernel in flash_attn_1(case, gpus.get(gpu)) if isinstance(kernel, TiledKernel)]
+    assert [kernel.exps for kernel in kernels] == [128 * forward, 128 * backward]
+    # The smallest kernel has 32 columns.
+    assert kernels[0].tensor_flops == 4 * 128 * forward * max(32, head_dim)
+
+
+def test_a_window_is_a_mask_to_flash_attention_3_backward() -> None:
+    # hopper/flash_bwd_launch_template.h: 64 queries for causal or local, 80 without a mask, at 128 columns.
+    for shape, queries in (
+        (AttentionShape(1, 2, 2, 1024, 1024, 128), 80),
+        (AttentionShape(1, 2, 2, 1024, 1024, 128, window_left=256), 64),
+        (AttentionShape(1, 2, 2, 1024, 1024, 128, causal=True), 64),
+    ):
+        main = flash_attn_3(Case("flash-attn-3", shape, direction="bwd"), gpus.get("h100-sxm"))[0]
+        assert isinstance(main, TiledKernel) and main.exps == queries * 128
 
 
 def test_passes_of_pytorch() -> None:
