@@ -258,6 +258,15 @@ def test_a_room_imports_its_neighbours_only(graph: Graph, room: str, may_import:
     } == set()
 
 
+def test_the_architecture_says_what_each_room_must_not_know() -> None:
+    (rules,) = test_a_room_imports_its_neighbours_only.pytestmark  # type: ignore[attr-defined]  # pytest's
+    rooms = [room.removeprefix("fa_bench.") for room, _ in rules.args[1]]
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = text.partition("## What each room must not know\n")[2].partition("\n## ")[0]
+    assert len(rooms) > 10
+    assert [room for room in rooms if f"| `{room}/` |" not in table] == []
+
+
 def test_nothing_imports_the_command_line(graph: Graph) -> None:
     others = tuple(module for module in graph if not inside(module, ("fa_bench.cli",)) and module != "fa_bench")
     assert ways(graph, others, ("fa_bench.cli",)) == []
