@@ -99,7 +99,7 @@ def _asked(record: Record) -> tuple[str, ...]:
     return ("causal" if record.causal else "", *window.named, *features.named)
 
 
-def case_columns(case: Case) -> dict[str, object]:
+def identity_columns(case: Case) -> dict[str, object]:
     """What tells one case from another, as flat rows of plans and predictions have it; its tile apart."""
     shape = case.shape
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fa_bench.report.names import FACTS, case_columns, case_name, varying
+from fa_bench.report.names import FACTS, case_name, identity_columns, varying
 from fa_bench.report.tables import UNKNOWN, Column, Table
 from fa_bench.units import format_bytes
 
@@ -50,7 +50,7 @@ def _row(planned: PlannedCase) -> dict[str, object]:
         "case_id": case.case_id,
         "impl": case.impl,
         "backend": planned.backend,
-        **case_columns(case),  # impl stands where it is above
+        **identity_columns(case),  # impl stands where it is above
         "block_m": None if tile is None else tile.block_m,
         "block_n": None if tile is None else tile.block_n,
         "stages": None if tile is None else tile.stages,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fa_bench.prediction.result import Predicted
-from fa_bench.report.names import FACTS, case_columns, case_name, varying
+from fa_bench.report.names import FACTS, case_name, identity_columns, varying
 from fa_bench.report.tables import Column, Table
 from fa_bench.units import format_number
 
@@ -79,7 +79,7 @@ def _row(row: Predicted) -> dict[str, object]:
     made: dict[str, object] = {
         "schema": SCHEMA,
         "gpu": row.gpu,
-        **case_columns(row.case),
+        **identity_columns(row.case),
         "status": "unsupported" if time is None else "ok",
         "status_reason": row.reason or None,
     }
