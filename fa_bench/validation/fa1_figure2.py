@@ -25,6 +25,7 @@ from fa_bench.validation.result import (
     Validation,
     Value,
     deviation,
+    known_deviations,
     score,
 )
 
@@ -233,10 +234,9 @@ def _times(rows: tuple[Mapping[str, Value], ...]) -> Comparison:
 
 def _scores(moved: Iterable[Mapping[str, Value]], times: Iterable[Mapping[str, Value]]) -> Iterator[Score]:
     for kind, words in (("kernels", "HBM bytes, our kernels"), ("operators", "HBM bytes, PyTorch's operators")):
-        yield score(words, GPU, [float(row["dram_deviation"] or 0.0) for row in moved if row["reading"] == kind])
-    known = [row for row in times if isinstance(row["time_deviation"], float)]
+        yield score(words, GPU, known_deviations((row for row in moved if row["reading"] == kind), "dram_deviation"))
     kept, others = (
-        [float(row["time_deviation"] or 0.0) for row in known if (row["version"] == "GPT-2 medium") is wanted]
+        known_deviations((row for row in times if (row["version"] == "GPT-2 medium") is wanted), "time_deviation")
         for wanted in (True, False)
     )
     yield score("time", GPU, kept, others)

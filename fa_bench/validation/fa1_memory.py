@@ -31,6 +31,7 @@ from fa_bench.validation.result import (
     Validation,
     Value,
     deviation,
+    known_deviations,
     mean_or_none,
     score,
 )
@@ -124,7 +125,7 @@ def _comparison(rows: tuple[Mapping[str, Value], ...]) -> Comparison:
 
 
 def _deviations(rows: tuple[Mapping[str, Value], ...], method: str) -> list[float]:
-    return [float(row["memory_deviation"] or 0.0) for row in rows if row["method"] == method]
+    return known_deviations((row for row in rows if row["method"] == method), "memory_deviation")
 
 
 def _left_out(fields: Iterator[Mapping[str, str]]) -> Iterator[LeftOut]:

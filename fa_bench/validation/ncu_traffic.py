@@ -25,6 +25,7 @@ from fa_bench.validation.result import (
     Validation,
     Value,
     deviation,
+    known_deviations,
     mean_absolute,
     score,
 )
@@ -237,15 +238,11 @@ def _scores(reads: Iterable[Mapping[str, Value]], dram: Iterable[Mapping[str, Va
         ("DRAM, emulated", dram, "dram_deviation_emulated"),
         ("DRAM, model", dram, "dram_deviation_model"),
     ):
-        yield score(words, "a30", _deviations(rows, name))
+        yield score(words, "a30", known_deviations(rows, name))
 
 
 def _mean(rows: Iterable[Mapping[str, Value]], name: str) -> str:
-    return format_percent(mean_absolute(_deviations(rows, name)))
-
-
-def _deviations(rows: Iterable[Mapping[str, Value]], name: str) -> list[float]:
-    return [float(value) for row in rows if (value := row[name]) is not None]
+    return format_percent(mean_absolute(known_deviations(rows, name)))
 
 
 def _left_out(rows: Iterable[Published]) -> list[LeftOut]:
