@@ -5,10 +5,10 @@
     python scripts/count_kernels.py --check    # writes nothing; exits with 1 if a count would change
 
 Every default tile of every GPU of the registry, for each head dimension that kernels are compiled for, with and without
-a causal mask, in fp16, compiled for an A100, or for an H100 where it takes more shared memory. Per slice, a counter of
-a kernel is a + b · (tiles of Q) + c · (tiles of scores): squares of one, two and three tiles settle the three
-(`fa_bench.tuning.counts`). Kernels without products are left out: they are passes over memory, and what they execute
-goes by other tiles.
+a causal mask, forward also for few queries on many keys, in fp16, compiled for an A100, or for an H100 where it takes
+more shared memory. Per slice, a counter of a kernel is a + b · (tiles of Q) + c · (tiles of scores): squares of one,
+two and three tiles settle the three (`fa_bench.tuning.counts`). Kernels without products are left out: they are passes
+over memory, and what they execute goes by other tiles.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ DATA: Final = Path(__file__).resolve().parents[1] / "fa_bench" / "data"
 IMPLEMENTATIONS: Final = ("standard", "flash1", "flash2")
 #: Long enough for no tile to be chosen for its length.
 _SEQ: Final = 4096
+#: Queries for which tiles are lower: a forward pass may have as few (decoding, speculation).
+_FEW: Final = (16, 32, 64)
 #: Whose kernels are counted: the first one that has the shared memory.
 _GPUS: Final = ("a100-sxm-80", "h100-sxm")
 
@@ -49,14 +51,16 @@ def cases() -> Iterator[Case]:
         for dim in PADDED_HEAD_DIMS:
             for causal in (False, True):
                 for direction in algorithm.directions:
-                    bare = Case(impl, AttentionShape(1, 1, 1, _SEQ, _SEQ, dim, causal), direction=direction)
-                    for gpu in gpus.all_gpus():
-                        try:
-                            case = replace(bare, tile=algorithm.auto_tile(bare, gpu))
-                        except Unsupported:
-                            continue
-                        if algorithm.unsupported(case, gpu) is None:
-                            found[case] = None
+                    square = AttentionShape(1, 1, 1, _SEQ, _SEQ, dim, causal)
+                    for queries in (*_FEW, _SEQ) if direction == "fwd" else (_SEQ,):
+                        asked = Case(impl, replace(square, seq_q=queries), direction=direction)
+                        for gpu in gpus.all_gpus():
+                            try:
+                                case = replace(asked, shape=square, tile=algorithm.auto_tile(asked, gpu))
+                            except Unsupported:
+                                continue
+                            if algorithm.unsupported(case, gpu) is None:
+                                found[case] = None
     return iter(found)
 
 

@@ -115,7 +115,7 @@ def kernels(
 
 def _explain(output: Output, cells: Sequence[Case], gpu: Gpu) -> None:
     """Weigh the default tile of each case, and those around it."""
-    from fa_bench import algorithms
+    from fa_bench import algorithms, nvrtc
     from fa_bench.cli.devices import opened
     from fa_bench.report.default_tiles import default_row, default_table
     from fa_bench.report.names import case_name
@@ -126,6 +126,7 @@ def _explain(output: Output, cells: Sequence[Case], gpu: Gpu) -> None:
     own = [case for case in cells if case.impl in algorithms.names()]
     if not own:
         raise UsageError("--explain is about default tiles of ours: none of these kernels has one here.")
+    nvrtc.load()  # Default tiles may come compiled, those around them don't.
     output.start_progress()
     try:
         with opened("emulator", all_slices=True) as backends:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from fa_bench.cli.options import (
-    BatchOption,
     CausalOption,
     ConfigOption,
     DirectionOption,
@@ -16,7 +15,6 @@ from fa_bench.cli.options import (
     FeaturesOption,
     FormatOption,
     HeadDimOption,
-    HeadsOption,
     HiddenOption,
     KvHeadsOption,
     LayoutOption,
@@ -34,6 +32,8 @@ if TYPE_CHECKING:
     from fa_bench.prediction.result import Predicted
     from fa_bench.sweep.plan import SweepRequest
 
+#: More than any GPU's; so that infinity is none.
+_HIGHEST_CLOCK_MHZ: Final = 10_000
 _DEFAULT_IMPLS: Final = ("pytorch-eager", "flash-attn-2", "flash-attn-3", "flash2")
 
 
@@ -50,8 +50,22 @@ def predict(
         ),
     ] = None,
     head_dim: HeadDimOption = None,
-    batch: BatchOption = None,
-    heads: HeadsOption = None,
+    batch: Annotated[
+        str | None,
+        typer.Option(
+            "--batch",
+            help="Batch sizes.",
+            metavar="AXIS",
+            rich_help_panel="Shape",
+            show_default="16k tokens, at least 1",
+        ),
+    ] = None,
+    heads: Annotated[
+        str | None,
+        typer.Option(
+            "--heads", help="Query heads.", metavar="AXIS", rich_help_panel="Shape", show_default="hidden 2048"
+        ),
+    ] = None,
     kv_heads: KvHeadsOption = None,
     tokens: TokensOption = None,
     hidden: HiddenOption = None,
@@ -86,6 +100,7 @@ def predict(
         typer.Option(
             "--clock",
             min=1,
+            max=_HIGHEST_CLOCK_MHZ,
             help="A locked SM clock in MHz.",
             metavar="MHZ",
             rich_help_panel="Run",
@@ -108,16 +123,23 @@ def predict(
     unit of the GPU that limits it. A case without a model is a row with the reason. Batch and heads are those of the
     papers, 16k tokens and a hidden size of 2048, unless given.
     """
+    from fa_bench.cli.pictures import check_file, make_folder, write_text
+    from fa_bench.errors import UsageError
     from fa_bench.prediction import implementations
     from fa_bench.report.export import csv_text
     from fa_bench.report.prediction import COLUMNS, flat_rows, table
 
+    if explain and out is not None:
+        raise UsageError("--explain and --out can't both be given: what is explained is one case, and no row.")
     output = Output(fmt, quiet)
     requests = list(_requests(ctx.params, config))
     impls = _impls(requests[0].impls, implementations())
     gpus = _gpus(gpu)
     if explain:
         return _explain(output, requests, impls, gpus, clock)
+    if out is not None:
+        make_folder(out.parent, "--out")
+        check_file(out, "--out")
     rows = []
     output.start_progress()
     try:
@@ -129,37 +151,42 @@ def predict(
     flat = flat_rows(rows)
     output.emit([table(rows)], flat, header=COLUMNS)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(csv_text(flat, COLUMNS), encoding="utf-8")
+        write_text(out, csv_text(flat, COLUMNS), "--out")
         output.say(f"Wrote {out}.")
     return 0
 
 
 def _requests(options: Mapping[str, Any], config: str | None) -> Iterator[SweepRequest]:
-    """The axes as one request, or one for each pair of lengths where queries and keys differ."""
+    """The axes as a request for lengths of the same batch or tokens, and one for each pair of queries and keys."""
     from dataclasses import replace
 
     from fa_bench.cli.axes import merge_axes, parse_pairs, sweep_request
 
     seq = options.get("seq")
     if seq is None or "x" not in seq:
-        yield _with_papers_sizes(sweep_request(merge_axes(options, config), "auto", None))
+        yield from _with_papers_sizes(sweep_request(merge_axes(options, config), "auto", None))
         return
     for queries, keys in parse_pairs(seq):
         axes = merge_axes({**options, "seq": str(queries)}, config)
-        yield replace(_with_papers_sizes(sweep_request(axes, "auto", None)), seqs_kv=(keys,))
+        for request in _with_papers_sizes(sweep_request(axes, "auto", None)):
+            yield replace(request, seqs_kv=(keys,))
 
 
-def _with_papers_sizes(request: SweepRequest) -> SweepRequest:
+def _with_papers_sizes(request: SweepRequest) -> Iterator[SweepRequest]:
+    """The request with the papers' batch and heads where none are given; a sequence of more tokens is alone."""
     from dataclasses import replace
 
     from fa_bench.cli.planning import GPU_HIDDEN, GPU_TOKENS
 
-    if not request.batches and request.tokens is None:
-        request = replace(request, tokens=max(GPU_TOKENS, *request.seqs))
     if not request.heads and request.hidden is None:
         request = replace(request, hidden=GPU_HIDDEN)
-    return request
+    if request.batches or request.tokens is not None or request.seqlens is not None:
+        yield request
+        return
+    if short := tuple(seq for seq in request.seqs if seq <= GPU_TOKENS):
+        yield replace(request, seqs=short, tokens=GPU_TOKENS)
+    if longer := tuple(seq for seq in request.seqs if seq > GPU_TOKENS):
+        yield replace(request, seqs=longer, batches=(1,))
 
 
 def _impls(asked: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:

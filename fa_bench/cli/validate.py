@@ -33,7 +33,7 @@ def validate(
     """
     from fa_bench.backends import spills
     from fa_bench.cli.devices import missing_emulator, opened
-    from fa_bench.errors import DeviceUnavailable
+    from fa_bench.errors import DeviceUnavailable, FaBenchError
     from fa_bench.prediction import predict_time
     from fa_bench.report.validation import document, flat_rows, overview, tables
     from fa_bench.validation.run import Runner
@@ -48,7 +48,7 @@ def validate(
         without = [name for name in names if SOURCES[name].runs]
         output.warn(f"Left out: {', '.join(without)}. {reason}")
         names = [name for name in names if name not in without]
-    done = []
+    done, broken = [], []
     with contextlib.ExitStack() as stack:
         made: list[Runner] = []
 
@@ -62,7 +62,11 @@ def validate(
         output.start_progress()
         try:
             for name in names:
-                done.append(SOURCES[name].validate(tools))
+                try:
+                    done.append(SOURCES[name].validate(tools))
+                except FaBenchError as error:  # the other sources are worth having
+                    broken.append(f"{name}: {error.message} {error.hint}".strip())
+                    continue
                 if fmt is Format.TABLE:
                     output.emit(tables(done[-1]), [])
                     output.write("\n")
@@ -73,7 +77,7 @@ def validate(
     else:
         shown = [table for found in done for table in tables(found)]
         output.emit(shown, flat_rows(done), document(done))
-    failures = [failure for found in done for failure in found.failures]
+    failures = [*broken, *(failure for found in done for failure in found.failures)]
     for failure in failures:
         output.warn(failure)
     return int(bool(failures))

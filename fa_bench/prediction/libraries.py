@@ -55,6 +55,8 @@ from fa_bench.prediction.schedule import Grid
 _KIB: Final = 1024
 _HOPPER: Final = 9
 _BLACKWELL: Final = 10
+#: The first with tensor cores for bf16.
+_BF16_CAPABILITY: Final = (8, 0)
 #: Warps that an SM of these kernels runs: each takes all registers that a thread may have.
 _WARPS_PER_SM: Final = 8
 #: Rows of Q that FlashAttention-1 works on at a time.
@@ -243,8 +245,9 @@ def flash_attn_1(case: Case, gpu: Gpu) -> list[Kernel]:
 def _needs(case: Case, gpu: Gpu, capability: tuple[int, int]) -> None:
     if case.dtype == "fp32":
         raise Unsupported(f"{case.impl} has no kernels for fp32.")
-    if gpu.compute_capability < capability or (case.dtype == "bf16" and gpu.bf16_tensor_tflops is None):
-        least = ".".join(map(str, capability))
+    needed = max(capability, _BF16_CAPABILITY) if case.dtype == "bf16" else capability
+    if gpu.compute_capability < needed:
+        least = ".".join(map(str, needed))
         raise Unsupported(f"{case.impl} in {case.dtype} needs compute capability {least}: not on {gpu.slug}.")
 
 

@@ -121,10 +121,15 @@ def _kernel(
 
 
 def _grid(case: Case, launch: Launch) -> Grid:
-    """CTAs and their lengths: those of a loop over K and V or over Q, where the grid is one; else all are alike."""
+    """CTAs and their lengths: those of a loop over K and V or over Q, where the grid is one; else all are alike.
+
+    So are those of standard attention, whose products leave out nothing under a mask.
+    """
     shape, tile = case.shape, case.tile
     assert tile is not None
     ctas = math.prod(launch.grid)
+    if case.impl == "standard":
+        return Grid((1,), ctas)
     for lengths in (
         forward_lengths(shape, tile.block_m, tile.block_n),
         backward_lengths(shape, tile.block_m, tile.block_n),

@@ -51,7 +51,7 @@ def table(rows: Sequence[Predicted]) -> Table:
 
 
 def _note(rows: Sequence[Predicted]) -> str:
-    """Whose constants these are, and why rows have no time; GPUs of which the same is said share a sentence."""
+    """Whose constants these are, and why rows have no time, a line each; GPUs of which the same is said share one."""
     notes: dict[str, dict[str, None]] = {}
     reasons: dict[str, dict[str, None]] = {}
     counts: dict[str, int] = {}
@@ -64,9 +64,9 @@ def _note(rows: Sequence[Predicted]) -> str:
             counts[reason] = counts.get(reason, 0) + 1
     sentences = [note.replace("{}", ", ".join(gpus)) for note, gpus in notes.items()]
     sentences += [
-        f"Without a time: {counts[reason]}. {reason.replace('{}', ', '.join(gpus))}" for reason, gpus in reasons.items()
+        f"{counts[reason]} without a time: {reason.replace('{}', ', '.join(gpus))}" for reason, gpus in reasons.items()
     ]
-    return " ".join(sentences)
+    return "\n".join(sentences)
 
 
 def flat_rows(rows: Sequence[Predicted]) -> list[dict[str, object]]:

@@ -61,7 +61,7 @@ def test_gpus_of_which_the_same_is_said_share_a_sentence(cli: Callable) -> None:
     ran = cli("predict", "--gpu", "l40s,l4,t4,v100", "--impl", "flash-attn-2", "--seq", "512,1k")
     text = " ".join(ran.out.split())
     assert "No published time is of l40s, l4: constants of other GPUs of ada." in text
-    assert "Without a time: 4. flash-attn-2 in fp16 needs compute capability 8.0: not on t4, v100-sxm2-32." in text
+    assert "4 without a time: flash-attn-2 in fp16 needs compute capability 8.0: not on t4, v100-sxm2-32." in text
 
 
 def test_every_gpu_of_the_registry(cli: Callable) -> None:
@@ -130,6 +130,8 @@ def test_nothing_to_explain(cli: Callable) -> None:
         (("--impl", "flash-attn-22"), "There is no time model for 'flash-attn-22'."),
         (("--seq", "0"), "--seq: '0' is too small; the least is 1."),
         (("--clock", "0"), "--clock"),
+        (("--clock", "inf"), "--clock"),
+        (("--explain", "--out", "predictions.csv"), "--explain and --out can't both be given"),
         (("--batch", "2", "--tokens", "4k"), "--batch and --tokens can't both be given"),
     ],
 )
@@ -138,3 +140,34 @@ def test_bad_words_are_refused(args: tuple[str, ...], sentence: str, cli: Callab
     assert ran.code == 2
     assert sentence in ran.err
     assert ran.out == ""
+
+
+@pytest.mark.parametrize("direction", ["fwd", "bwd"])
+def test_a_row_does_not_depend_on_its_neighbours(direction: str, cli: Callable) -> None:
+    args = ("predict", "--impl", "flash-attn-2", "--direction", direction, "--format", "csv", "--seq")
+    together = rows(cli(*args, "1k,16k,64k").out)
+    # 16k tokens: 16 sequences of 1k, one of 16k; one of 64k has more than that by itself.
+    assert [row["batch"] for row in together] == ["16", "1", "1"]
+    assert together == [row for seq in ("1k", "16k", "64k") for row in rows(cli(*args, seq).out)]
+
+
+def test_a_packed_batch_is_a_row_without_a_time(tmp_path: Path, cli: Callable) -> None:
+    config = tmp_path / "packed.toml"
+    config.write_text('seqlens = "128,300"\n', encoding="utf-8")
+    ran = cli("predict", "--config", str(config), "--impl", "flash-attn-2", "--format", "csv")
+    assert ran.code == 0
+    assert [row["status_reason"] for row in rows(ran.out)] == ["There is no time model for packed batches."]
+
+
+@pytest.mark.parametrize("name", [".", "file/predictions.csv"])
+def test_a_file_that_cannot_be_written_is_said_before_the_work(name: str, tmp_path: Path, cli: Callable) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    ran = cli("predict", "--seq", "1k", "--out", str(tmp_path / name))
+    assert (ran.code, ran.out) == (2, "")
+    assert "--out" in ran.err
+
+
+def test_help_states_the_sizes_that_predict_takes(cli: Callable) -> None:
+    shown = " ".join(cli("predict", "--help").out.replace("│", " ").split())
+    assert "16k tokens on a GPU" not in shown
+    assert "(16k tokens, at least 1)" in shown

@@ -17,6 +17,7 @@ from fa_bench.algorithms.base import TensorBytes
 from fa_bench.backends import spills
 from fa_bench.backends.base import BackendName, Counts, RunResult
 from fa_bench.cases import Case
+from fa_bench.errors import Unsupported
 from fa_bench.model.gpu import Gpu
 from fa_bench.validation.sources import SOURCES
 
@@ -195,3 +196,17 @@ def test_csv_has_a_row_for_every_published_time(cli: Callable) -> None:
     assert len(rows) == 439
     assert rows[0]["published_by"] == "FlashAttention-2 fig. 4"
     assert float(rows[0]["time_ms_model"]) == 1000
+
+
+def test_a_source_that_fails_costs_no_other(cli: Callable, install: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = FullBackend()
+    install(backend)
+
+    def refuse(case: Case, gpu: Gpu) -> RunResult:
+        raise Unsupported("This kernel was not compiled.", hint="Install NVRTC.")
+
+    monkeypatch.setattr(backend, "run", refuse)
+    ran = cli("validate", "ncu-traffic", "fa1-memory", "--format", "json")
+    assert ran.code == 1
+    assert "ncu-traffic: This kernel was not compiled. Install NVRTC." in ran.err
+    assert [source["source"] for source in json.loads(ran.out)["sources"]] == ["fa1-memory"]

@@ -155,3 +155,9 @@ def test_doctor_says_what_runs(cli: Callable) -> None:
     assert states["shipped PTX"]["state"] == "ok"
     assert "kernels for sm_80" in states["shipped PTX"]["detail"]
     assert "Kernels run on the CPU here" in ran.err
+
+
+def test_tiles_around_a_default_need_the_compiler(cli: Callable) -> None:
+    ran = cli("kernels", "--explain", "--impl", "flash2")
+    assert (ran.code, ran.out) == (3, "")
+    assert "NVRTC is hidden" in ran.err

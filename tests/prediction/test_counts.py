@@ -8,6 +8,7 @@ import pytest
 
 from fa_bench import algorithms, backends
 from fa_bench.cases import AttentionShape, Case, Tile
+from fa_bench.errors import Unsupported
 from fa_bench.model import gpus
 from fa_bench.prediction.counts import basis, counted_kernels
 from fa_bench.prediction.kernels import TiledKernel
@@ -63,6 +64,26 @@ def test_every_default_tile_was_counted(impl: str) -> None:
                 assert all(kernel.instructions > 0 and kernel.smem_bytes > 0 for kernel in tiled)
                 looked_at += 1
     assert looked_at == 3 * 6 * len(algorithm.directions)
+
+
+@pytest.mark.parametrize("impl", ["standard", "flash1", "flash2"])
+def test_no_gpu_has_a_default_tile_without_counts(impl: str) -> None:
+    """Few queries on many keys take lower tiles; with and without a mask tiles differ."""
+    algorithm = algorithms.get(impl)
+    looked_at = 0
+    for gpu in gpus.all_gpus():
+        for dim in (8, 40, 64, 72, 104, 128, 160, 192, 256):
+            for causal, queries in ((False, 4096), (True, 4096), (False, 1), (True, 17), (False, 33), (False, 64)):
+                for direction in algorithm.directions if queries == 4096 else ("fwd",):
+                    bare = Case(impl, AttentionShape(1, 4, 2, queries, 4096, dim, causal), direction=direction)
+                    try:
+                        case = with_tile(bare, gpu)
+                    except Unsupported:  # older than the kernels' instructions
+                        continue
+                    assert counted_kernels(case), (gpu.slug, dim, causal, queries, direction, case.tile)
+                    looked_at += 1
+    # 22 of 24 GPUs have mma.m16n8k16 and cp.async.
+    assert looked_at == 22 * 9 * (2 * len(algorithm.directions) + 4)
 
 
 def test_what_was_not_counted_has_no_counts() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from fa_bench.cases import AttentionShape, Case, Features
+from fa_bench.cases import AttentionShape, Case, Direction, Features
 from fa_bench.errors import Unsupported
 from fa_bench.model import gpus
 from fa_bench.prediction import implementations, predict_time
@@ -25,6 +26,8 @@ SHAPE = AttentionShape(4, 16, 16, 4096, 4096, 128)
         (Case("flash-attn-4", SHAPE), "h100-sxm", "compute capability 10.0 alone, not for h100-sxm"),
         (Case("flash-attn-2", SHAPE, dtype="fp32"), "h100-sxm", "flash-attn-2 has no kernels for fp32."),
         (Case("flash-attn-2", SHAPE), "t4", "flash-attn-2 in fp16 needs compute capability 8.0: not on t4"),
+        # 7.5 is a T4's, and enough for fp16: what it lacks is bf16.
+        (Case("flash-attn-1", SHAPE, dtype="bf16"), "t4", "flash-attn-1 in bf16 needs compute capability 8.0: not on"),
         (Case("flash-attn-2", SHAPE, features=Features(softcap=30)), "h100-sxm", "knows nothing of softcap 30"),
         (Case("flash-attn-2", replace(SHAPE, head_dim_v=64)), "h100-sxm", "head_dim of V that differs"),
         (Case("flash-attn-2", AttentionShape.packed([(5, 7)], 1, 1, 64)), "h100-sxm", "packed batches"),
@@ -169,3 +172,17 @@ def test_at_most_three_constants_for_a_generation_and_two_for_an_implementation(
     assert known.generations and known.implementations
     assert all(len(generation.__dataclass_fields__) <= 3 for generation in known.generations.values())
     assert all(len(one.__dataclass_fields__) <= 2 for one in known.implementations.values())
+
+
+@pytest.mark.parametrize("mask", [{"causal": True}, {"window_left": 100, "window_right": 100}])
+@pytest.mark.parametrize("direction", ["fwd", "bwd"])
+def test_products_of_standard_attention_take_as_long_under_a_mask(mask: dict[str, Any], direction: Direction) -> None:
+    # They multiply every row by every key, so their CTAs are alike whatever is masked.
+    full, masked = (
+        predict_time(Case("standard", shape, direction=direction), H100)
+        for shape in (AttentionShape(4, 8, 8, 1024, 1024, 128), AttentionShape(4, 8, 8, 1024, 1024, 128, **mask))
+    )
+    for one, other in zip(full.kernels, masked.kernels, strict=True):
+        assert other.balance == one.balance
+        # Masking adds some instructions to the product that it follows.
+        assert one.ms <= other.ms < 1.1 * one.ms
