@@ -25,7 +25,7 @@ DEFAULT_GPU: Final = "a100-sxm-80"
 
 #: The shape of the FlashAttention papers, for a GPU that nothing else was asked of.
 GPU_TOKENS: Final = 16 * 1024
-GPU_HIDDEN: Final = 2048
+_GPU_HIDDEN: Final = 2048
 
 #: Implementations that stand for several: our kernels and NumPy's; everything that runs here.
 _GROUPS: Final = ("auto", "all")
@@ -86,7 +86,7 @@ def with_papers_sizes(request: SweepRequest) -> SweepRequest:
     if not request.batches and request.tokens is None and request.seqlens is None:
         request = replace(request, tokens=max(GPU_TOKENS, *request.seqs))
     if not request.heads and request.hidden is None:
-        request = replace(request, hidden=GPU_HIDDEN)
+        request = replace(request, hidden=_GPU_HIDDEN)
     return request
 
 

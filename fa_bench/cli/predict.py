@@ -176,17 +176,15 @@ def _with_papers_sizes(request: SweepRequest) -> Iterator[SweepRequest]:
     """The request with the papers' batch and heads where none are given; a sequence of more tokens is alone."""
     from dataclasses import replace
 
-    from fa_bench.cli.planning import GPU_HIDDEN, GPU_TOKENS
+    from fa_bench.cli.planning import GPU_TOKENS, with_papers_sizes
 
-    if not request.heads and request.hidden is None:
-        request = replace(request, hidden=GPU_HIDDEN)
     if request.batches or request.tokens is not None or request.seqlens is not None:
-        yield request
+        yield with_papers_sizes(request)
         return
     if short := tuple(seq for seq in request.seqs if seq <= GPU_TOKENS):
-        yield replace(request, seqs=short, tokens=GPU_TOKENS)
+        yield with_papers_sizes(replace(request, seqs=short))
     if longer := tuple(seq for seq in request.seqs if seq > GPU_TOKENS):
-        yield replace(request, seqs=longer, batches=(1,))
+        yield with_papers_sizes(replace(request, seqs=longer, batches=(1,)))
 
 
 def _impls(asked: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
