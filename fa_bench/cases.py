@@ -363,11 +363,6 @@ class Features:
             raise UsageError(f"dropout_p must be at least 0 and below 1, not {self.dropout_p}.")
 
     @property
-    def transforms(self) -> bool:
-        """Whether scores are more than scaled."""
-        return bool(self.softcap) or self.bias or self.alibi
-
-    @property
     def named(self) -> tuple[str, ...]:
         """What is asked for, in words: ``softcap 30``, ``alibi`` ..."""
         words = (

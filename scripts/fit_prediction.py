@@ -33,6 +33,7 @@ from typing import Final
 
 import numpy as np
 
+from fa_bench import datafiles
 from fa_bench.cases import AttentionShape, Case
 from fa_bench.model import flops, gpus
 from fa_bench.model.gpu import Gpu
@@ -50,7 +51,7 @@ from fa_bench.prediction.kernels import Kernel
 from fa_bench.prediction.predict import BUILDERS, constants_of
 from fa_bench.prediction.timing import kernel_time
 from fa_bench.published import points
-from fa_bench.published.points import POINTS_FILE, read
+from fa_bench.published.points import POINTS_FILE
 
 DATA: Final = Path(__file__).resolve().parents[1] / "fa_bench" / "data"
 RESIDUALS_FILE: Final = "prediction_residuals.csv"
@@ -94,7 +95,7 @@ def fitted_points() -> list[Fitted]:
         if point.source == _FIRST_RELEASE and point.impl == "flash-attn-1":
             continue
         found.append(_fitted(point.source, point.case(), gpus.get(point.gpu), point.ms))
-    for row in read(POINTS_FILE):
+    for row in datafiles.rows(POINTS_FILE):
         if row["source"] == _ASSUMED_SOURCE:
             seq, dim = int(row["seq_q"]), int(row["head_dim"])
             heads = 2048 // dim

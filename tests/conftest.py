@@ -1,4 +1,4 @@
-"""For the tests of all rooms: a PATH with nothing but a stand-in for ncu on it, and kernels with a mistake in them."""
+"""For the tests of all rooms: nobody else's kernels, a stand-in for ncu alone on PATH, kernels with a mistake."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
+from fa_bench import algorithms
 from fa_bench.backends.emulator import Compile
 from fa_bench.compiler import compile_kernel, kernels_dir
+
+# The same examples in every run: what fails then fails because of a change, and not of a draw.
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 FAKE = Path(__file__).with_name("fake_ncu.py")
 
@@ -42,6 +48,12 @@ class FakeNcu:
     def runs(self) -> list[dict[str, Any]]:
         """What it was called with, so far; asking for the version is no run."""
         return [json.loads(line) for line in self._log.read_text().splitlines()] if self._log.exists() else []
+
+
+@pytest.fixture(autouse=True)
+def nothing_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's kernel that a test adds is gone after it: ``added`` is of the process, and tests share theirs."""
+    monkeypatch.setattr(algorithms, "_added", {})
 
 
 @pytest.fixture

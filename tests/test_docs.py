@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import re
 import shlex
 import shutil
@@ -124,14 +125,38 @@ def _total_bytes(impl: str, seq: int) -> int:
     return sum(moved.bytes for moved in algorithm.traffic(Case(impl, case.shape, tile=algorithm.resolve(case, tile))))
 
 
-def test_the_examples_of_the_architecture_run() -> None:
-    blocks = re.findall(r"(?ms)^```python\n(.*?)^```$", text_of("docs/architecture.md"))
-    assert len(blocks) == 2
-    parsed = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "architecture.md", "architecture.md", 0)
+# --- Python ----------------------------------------------------------------------------------------------------------
+
+PROMPT = ">>> "
+WITH_EXAMPLES = [document for document in DOCUMENTS if PROMPT in text_of(document)]
+#: Those of profiling/ need a compiler, and are run in its own tests.
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if PROMPT in path.read_text(encoding="utf-8") and "profiling" not in path.parts
+]
+
+
+@pytest.mark.parametrize("document", WITH_EXAMPLES)
+def test_the_examples_of_a_document_run(document: str) -> None:
+    blocks = re.findall(r"(?ms)^```python\n(.*?)^```$", text_of(document))
+    parsed = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, document, document, 0)
     report: list[str] = []
-    result = doctest.DocTestRunner().run(parsed, out=report.append)
+    result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(parsed, out=report.append)
     assert not result.failed, "".join(report)
-    assert result.attempted >= 12
+    assert result.attempted == text_of(document).count(PROMPT)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_examples_of_a_module_run(module: str) -> None:
+    result = doctest.testmod(importlib.import_module(module))
+    assert result.attempted > 0
+    assert not result.failed
+
+
+def test_documents_and_modules_with_examples_are_found() -> None:
+    assert {"docs/architecture.md", "docs/model.md", "docs/prediction.md"} <= set(WITH_EXAMPLES)
+    assert {"fa_bench.units", "fa_bench.model.bounds.forward", "fa_bench.prediction.schedule"} <= set(MODULES)
 
 
 # --- links and names -------------------------------------------------------------------------------------------------
@@ -167,7 +192,9 @@ def test_files_that_are_named_exist(document: str) -> None:
         for name in re.findall(r"`([\w.*/-]+)`", text)
         if "/" in name.strip("/") or name.endswith(("/", ".py", ".ll", ".cu", ".cuh", ".toml", ".md"))
     }
-    missing = {name for name in named - ONLY_IN_THE_WHEEL if not any(_exists(base, name) for base in BASES)}
+    # What `make` installs is in no checkout.
+    named = {name for name in named - ONLY_IN_THE_WHEEL if not name.startswith(".venv/")}
+    missing = {name for name in named if not any(_exists(base, name) for base in BASES)}
     assert missing == set()
 
 

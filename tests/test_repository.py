@@ -163,17 +163,23 @@ def test_the_emulator_knows_only_itself_its_errors_and_its_cache(graph: Graph) -
         # What a case is and how papers count its FLOPs. Nothing that predicts.
         (
             "fa_bench.published",
-            ("fa_bench.cases", "fa_bench.errors", "fa_bench.model.flops", "fa_bench.model.gpus"),
+            (
+                *("fa_bench.cases", "fa_bench.datafiles", "fa_bench.errors"),
+                *("fa_bench.model.flops", "fa_bench.model.gpus"),
+            ),
         ),
         # Formulas and constants. Not what they were fitted to, which scripts/fit_prediction.py hands over as constants.
-        ("fa_bench.prediction", (*FORMULAS, "fa_bench.cases", "fa_bench.errors", "fa_bench.units")),
+        (
+            "fa_bench.prediction",
+            (*FORMULAS, "fa_bench.cases", "fa_bench.datafiles", "fa_bench.errors", "fa_bench.sizes", "fa_bench.units"),
+        ),
         # A backend is handed to it; it knows cases, formulas and the GPUs.
         (
             "fa_bench.validation",
             (
                 *FORMULAS,
                 *("fa_bench.backends.base", "fa_bench.cases", "fa_bench.errors", "fa_bench.units"),
-                "fa_bench.published",
+                *("fa_bench.datafiles", "fa_bench.published"),
             ),
         ),
         # The emulator and the formulas meet here once more; nothing of sweeps and records.
@@ -250,6 +256,15 @@ def test_a_room_imports_its_neighbours_only(graph: Graph, room: str, may_import:
         for target in graph[module]
         if not inside(target, (room, *may_import)) and target != "fa_bench"
     } == set()
+
+
+def test_the_architecture_says_what_each_room_must_not_know() -> None:
+    (rules,) = test_a_room_imports_its_neighbours_only.pytestmark  # type: ignore[attr-defined]  # pytest's
+    rooms = [room.removeprefix("fa_bench.") for room, _ in rules.args[1]]
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = text.partition("## What each room must not know\n")[2].partition("\n## ")[0]
+    assert len(rooms) > 10
+    assert [room for room in rooms if f"| `{room}/` |" not in table] == []
 
 
 def test_nothing_imports_the_command_line(graph: Graph) -> None:

@@ -65,16 +65,6 @@ def fused(case: Case) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Plan(StreamPlan):
     @property
-    def dim_v(self) -> int:
-        """head_dim_v of the tile in shared memory."""
-        return padded_head_dim(self.case.shape.dim_v)
-
-    @property
-    def v_copy(self) -> Access:
-        """What an instruction covers of V and O."""
-        return copy_access(self.dim_v * self.case.itemsize)
-
-    @property
     def bias_row_bytes(self) -> int:
         """Bytes of a row of the bias tile in shared memory."""
         return ceil_div(self.tile.block_n, 32) * 4 * CHUNK_BYTES

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fa_bench.algorithms.base import SECTOR_BYTES, Buffer, KernelSpec
-from fa_bench.algorithms.tensors import padded_head_dim
-from fa_bench.algorithms.tiles import CHUNK_BYTES, FP32_STORE, WARP_SIZE, Access, TilePlan, copy_access
+from fa_bench.algorithms.tiles import CHUNK_BYTES, FP32_STORE, WARP_SIZE, Access, TilePlan
 from fa_bench.sizes import ceil_div, covering_power_up_to, is_array
 
 #: Rows of S, P, dP and dS start at multiples of this many elements.
@@ -92,16 +91,6 @@ class Plan(TilePlan):
         dims = (shape.batch, shape.heads_q, shape.seq_q, self.pitch)
         strides = (shape.heads_q * shape.seq_q * self.pitch, shape.seq_q * self.pitch, self.pitch, 1)
         return Buffer(name, self.case.dtype, dims, strides, "workspace")
-
-    @property
-    def dim_v(self) -> int:
-        """head_dim_v of the tile in shared memory."""
-        return padded_head_dim(self.case.shape.dim_v)
-
-    @property
-    def v_copy(self) -> Access:
-        """What an instruction covers of V."""
-        return copy_access(self.dim_v * self.case.itemsize)
 
     @property
     def o_store(self) -> Access:

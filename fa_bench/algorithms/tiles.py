@@ -154,6 +154,11 @@ class TilePlan:
         return padded_head_dim(self.case.shape.head_dim)
 
     @property
+    def dim_v(self) -> int:
+        """The same of V and O."""
+        return padded_head_dim(self.case.shape.dim_v)
+
+    @property
     def q_blocks(self) -> int:
         """Q tiles of a slice."""
         return ceil_div(self.case.shape.seq_q, self.tile.block_m)
@@ -174,8 +179,13 @@ class TilePlan:
         return copy_access(self.dim * self.case.itemsize)
 
     @property
+    def v_copy(self) -> Access:
+        """What an instruction covers of V, where it has columns of its own number."""
+        return copy_access(self.dim_v * self.case.itemsize)
+
+    @property
     def store(self) -> Access:
-        """The same for O."""
+        """The same for O of as many columns as Q."""
         return FP32_STORE if self.case.dtype == "fp32" else self.copy
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from fa_bench.cases import DType
 from fa_bench.claims import emulated
-from fa_bench.claims.cases import FP16, FP32, M_BYTES, D, N, a100, exponent, known
+from fa_bench.claims.cases import FP16, FP32, M_BYTES, D, Known, N, a100, exponent, known
 from fa_bench.claims.result import Check, Figure, Judgement, by_a_factor, judged, within
 from fa_bench.model import bounds
 from fa_bench.units import format_int
@@ -139,10 +139,14 @@ def linear_accesses(most: float = 1.1) -> Judgement:
     span = f"N = {format_int(IN_L2[0])} … {format_int(IN_L2[-1])}"
     far = f"N = {format_int(BEYOND_L2[0])} … {format_int(BEYOND_L2[-1])}"
     gpu = a100()
+
+    def power(impl: str, nbytes: Callable[[Known], int]) -> float:
+        return exponent(IN_L2, lambda n: nbytes(known(impl, n)))
+
     grows = {
         f"{impl}_accesses": Figure(
             f"{impl}_accesses",
-            exponent(IN_L2, lambda n, impl=impl: known(impl, n).global_bytes),  # type: ignore[misc]
+            power(impl, lambda one: one.global_bytes),
             "power",
             f"fit of global bytes, {span}",
         )
@@ -151,7 +155,7 @@ def linear_accesses(most: float = 1.1) -> Judgement:
     memory = [
         Figure(
             f"{impl}_memory",
-            exponent(IN_L2, lambda n, impl=impl: known(impl, n).extra_bytes),  # type: ignore[misc]
+            power(impl, lambda one: one.extra_bytes),
             "power",
             f"fit of all buffers but Q, K, V, O, {span}",
         )

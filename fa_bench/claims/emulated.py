@@ -86,7 +86,7 @@ def run_program(case: Case, program: Program, inputs: Mapping[str, NDArray[Any]]
             smem_bytes=launch.smem_bytes,
             memory=memory,
         )
-        traffic += _moved(built.entry, counters.tensors)
+        traffic += _moved(built.entry, program, counters.tensors)
         wavefronts += counters.shared.wavefronts
         for name, count in counters.instructions.items():
             instructions[name] = instructions.get(name, 0) + count
@@ -98,9 +98,10 @@ def run_program(case: Case, program: Program, inputs: Mapping[str, NDArray[Any]]
     return Run(tuple(traffic), instructions, wavefronts, o, compiler)
 
 
-def _moved(kernel: str, tensors: Mapping[str, Any]) -> Sequence[TensorBytes]:
+def _moved(kernel: str, program: Program, tensors: Mapping[str, Any]) -> Sequence[TensorBytes]:
+    """Tensors in the program's order: the counters have them by address, which may differ from process to process."""
     found = []
-    for name, counted in tensors.items():
+    for name, counted in ((buffer.name, tensors[buffer.name]) for buffer in program.buffers):
         if counted.read_bytes:
             found.append(TensorBytes(kernel, name, "read", counted.read_bytes))
         if counted.write_bytes:

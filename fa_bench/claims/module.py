@@ -77,7 +77,8 @@ def causal(q: Float64, k: Float64, v: Float64, tile: tuple[int, int], hidden: Hi
     with np.errstate(invalid="ignore"):  # a row that sees nothing is NaN, and counts as infinitely wrong
         for i, start_i in enumerate(range(0, len(q), block_m)):
             q_i = q[start_i : start_i + block_m]
-            m, l, acc = np.full(len(q_i), -np.inf), np.zeros(len(q_i)), np.zeros((len(q_i), v.shape[1]))  # noqa: E741
+            m, l = np.full(len(q_i), -np.inf), np.zeros(len(q_i))  # noqa: E741 - the papers' names
+            acc = np.zeros((len(q_i), v.shape[1]))
             for j, start_j in enumerate(range(0, len(k), block_n)):
                 if skip(i, j, start_i, start_j, len(q_i)):
                     continue

@@ -210,13 +210,14 @@ def _grid(output: Output, request: SweepRequest, gpu: Gpu, sram_bytes: int | Non
     from fa_bench.cli.planning import ModelOnly
     from fa_bench.grid.predict import blocks
     from fa_bench.report import grid
+    from fa_bench.report.papers import sram_of
 
     output.write(grid.header())
     output.start_progress()
     done = 0
     try:
         for block in blocks(request, (ModelOnly(),), gpu, predictor):
-            output.write(grid.lines(block, sram_bytes or gpu.smem_per_block_bytes))
+            output.write(grid.lines(block, sram_of(gpu, sram_bytes)))
             done += block.count
             output.progress(f"{done:,} cases done", clock_goes_on=True)
     finally:

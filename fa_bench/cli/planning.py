@@ -25,7 +25,7 @@ DEFAULT_GPU: Final = "a100-sxm-80"
 
 #: The shape of the FlashAttention papers, for a GPU that nothing else was asked of.
 GPU_TOKENS: Final = 16 * 1024
-GPU_HIDDEN: Final = 2048
+_GPU_HIDDEN: Final = 2048
 
 #: Implementations that stand for several: our kernels and NumPy's; everything that runs here.
 _GROUPS: Final = ("auto", "all")
@@ -78,12 +78,15 @@ def resolved(request: SweepRequest, backends: Sequence[PlanningBackend]) -> Swee
     A file that describes a kernel of the user's becomes an algorithm of this process (`fa_bench.algorithms.add`).
     """
     request = replace(request, impls=_impls(_loaded(request.impls), backends, request))
-    if all(backend.name != "cuda" for backend in backends):
-        return request
+    return with_papers_sizes(request) if any(backend.name == "cuda" for backend in backends) else request
+
+
+def with_papers_sizes(request: SweepRequest) -> SweepRequest:
+    """The request with the papers' tokens and hidden size where it has neither these nor a batch or heads."""
     if not request.batches and request.tokens is None and request.seqlens is None:
         request = replace(request, tokens=max(GPU_TOKENS, *request.seqs))
     if not request.heads and request.hidden is None:
-        request = replace(request, hidden=GPU_HIDDEN)
+        request = replace(request, hidden=_GPU_HIDDEN)
     return request
 
 

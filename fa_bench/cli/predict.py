@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -29,7 +28,6 @@ from fa_bench.cli.output import Format, Output
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fa_bench.cases import Case
     from fa_bench.model.gpu import Gpu
     from fa_bench.prediction.result import Predicted
     from fa_bench.sweep.plan import SweepRequest
@@ -178,17 +176,15 @@ def _with_papers_sizes(request: SweepRequest) -> Iterator[SweepRequest]:
     """The request with the papers' batch and heads where none are given; a sequence of more tokens is alone."""
     from dataclasses import replace
 
-    from fa_bench.cli.planning import GPU_HIDDEN, GPU_TOKENS
+    from fa_bench.cli.planning import GPU_TOKENS, with_papers_sizes
 
-    if not request.heads and request.hidden is None:
-        request = replace(request, hidden=GPU_HIDDEN)
     if request.batches or request.tokens is not None or request.seqlens is not None:
-        yield request
+        yield with_papers_sizes(request)
         return
     if short := tuple(seq for seq in request.seqs if seq <= GPU_TOKENS):
-        yield replace(request, seqs=short, tokens=GPU_TOKENS)
+        yield with_papers_sizes(replace(request, seqs=short))
     if longer := tuple(seq for seq in request.seqs if seq > GPU_TOKENS):
-        yield replace(request, seqs=longer, batches=(1,))
+        yield with_papers_sizes(replace(request, seqs=longer, batches=(1,)))
 
 
 def _impls(asked: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
@@ -233,25 +229,13 @@ def _predicted(
     from fa_bench.prediction import predict_time
     from fa_bench.prediction.result import Predicted
 
-    cases = [case for request in requests for case in _cases(request, impls)]
+    cases = [case for request in requests for case in request.cases(impls)]
     for gpu in gpus:
         for case in cases:
             try:
                 yield Predicted(gpu.slug, case, predict_time(case, gpu, clock_mhz=clock))
             except Unsupported as error:
                 yield Predicted(gpu.slug, case, None, error.message)
-
-
-def _cases(request: SweepRequest, impls: Sequence[str]) -> Iterator[Case]:
-    from fa_bench.cases import Case
-
-    for shape in request.shapes():
-        for dtype, layout in itertools.product(dict.fromkeys(request.dtypes), dict.fromkeys(request.layouts)):
-            for direction, features in itertools.product(
-                dict.fromkeys(request.directions), dict.fromkeys(request.features)
-            ):
-                for impl in impls:
-                    yield Case(impl, shape, dtype, layout=layout, direction=direction, features=features)
 
 
 def _explain(

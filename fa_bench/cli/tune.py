@@ -196,10 +196,8 @@ def tune(
 
 def _request(options: Mapping[str, Any]) -> SweepRequest:
     """The options as axes of one value each, and the papers' batch and heads where none are given."""
-    from dataclasses import replace
-
     from fa_bench.cli.axes import merge_axes, sweep_request
-    from fa_bench.cli.planning import GPU_HIDDEN, GPU_TOKENS
+    from fa_bench.cli.planning import with_papers_sizes
     from fa_bench.errors import UsageError
 
     given = {axis: value for axis, value in options.items() if value is not None}
@@ -210,9 +208,7 @@ def _request(options: Mapping[str, Any]) -> SweepRequest:
     for option, values in axes.items():
         if len(set(values)) != 1:
             raise UsageError(f"{option}: tune takes one value, not {len(set(values))}.")
-    if not request.batches:
-        request = replace(request, tokens=max(GPU_TOKENS, *request.seqs))
-    return request if request.heads else replace(request, hidden=GPU_HIDDEN)
+    return with_papers_sizes(request)
 
 
 def _question(request: SweepRequest, backends: Sequence[Backend], target: Gpu) -> Any:

@@ -48,7 +48,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fa_bench.model.gpu import Gpu
-from fa_bench.model.l2 import FIRST_OF_PAGE, Cache, Moment, Places, Stage, Use, passed, prefix_share, sorts, stage_of
+from fa_bench.model.l2 import Moment, Stage, Use, passed, prefix_share, sorts, stage_of
+from fa_bench.model.l2_cache import FIRST_OF_PAGE, Cache, Places
 from fa_bench.model.samples import ALL, SAMPLES, Samples, Timing, end_of, start_of, total
 from fa_bench.sizes import choose, common_divisor, is_array, least, most, settled
 

@@ -10,9 +10,9 @@ import functools
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any, Final
 
+from fa_bench import datafiles
 from fa_bench.errors import Unsupported
 from fa_bench.model.gpu import Gpu
 
@@ -183,7 +183,7 @@ def generation_name(gpu: Gpu) -> str:
 @functools.cache
 def shipped() -> Constants:
     """The constants that come with fa-bench."""
-    return parse((resources.files("fa_bench") / "data" / FILE).read_text(encoding="utf-8"))
+    return parse(datafiles.text(FILE))
 
 
 def parse(text: str) -> Constants:

@@ -10,15 +10,13 @@ makes vanish, and wavefronts of shared memory.
 
 from __future__ import annotations
 
-import csv
 import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Final
 
-from fa_bench import algorithms
+from fa_bench import algorithms, datafiles
 from fa_bench.algorithms.tensors import padded_head_dim
 from fa_bench.cases import Case
 
@@ -78,9 +76,8 @@ def counted_kernels(case: Case) -> Mapping[str, Counted]:
 
 @functools.cache
 def _shipped() -> Mapping[tuple[object, ...], Mapping[str, Counted]]:
-    text = (resources.files("fa_bench") / "data" / FILE).read_text(encoding="utf-8")
     found: dict[tuple[object, ...], dict[str, Counted]] = {}
-    for row in csv.DictReader(text.splitlines()):
+    for row in datafiles.rows(FILE):
         key = (row["impl"], row["direction"], *(int(row[name]) for name in _KEY[2:]))
         coefficients = {}
         for counter in COUNTERS:

@@ -22,6 +22,7 @@ from typing import Literal
 
 from fa_bench.cases import AttentionShape, Case
 from fa_bench.prediction.schedule import Grid, Order
+from fa_bench.sizes import ceil_div
 
 #: How a kernel multiplies: warps with operands in registers, or warpgroups with operands in shared or tensor memory.
 Products = Literal["mma", "wgmma"]
@@ -103,11 +104,11 @@ def forward_lengths(shape: AttentionShape, block_m: int, block_n: int) -> tuple[
     """
     lengths = []
     if shape.right is None and shape.window_left is None:
-        return (-(-shape.seq_kv // block_n),) * -(-shape.seq_q // block_m)
+        return (ceil_div(shape.seq_kv, block_n),) * ceil_div(shape.seq_q, block_m)
     for start in range(0, shape.seq_q, block_m):
         last = min(start + block_m, shape.seq_q) - 1
         first_key, end = shape.visible_range(start)[0], shape.visible_range(last)[1]
-        lengths.append(max(0, -(-end // block_n) - first_key // block_n))
+        lengths.append(max(0, ceil_div(end, block_n) - first_key // block_n))
     return tuple(lengths)
 
 
@@ -120,7 +121,7 @@ def backward_lengths(shape: AttentionShape, block_m: int, block_n: int) -> tuple
     (8, 6, 4, 2)
     """
     if shape.right is None and shape.window_left is None:
-        return (-(-shape.seq_q // block_m),) * -(-shape.seq_kv // block_n)
+        return (ceil_div(shape.seq_q, block_m),) * ceil_div(shape.seq_kv, block_n)
     lengths = []
     for start in range(0, shape.seq_kv, block_n):
         last = min(start + block_n, shape.seq_kv) - 1
@@ -128,7 +129,7 @@ def backward_lengths(shape: AttentionShape, block_m: int, block_n: int) -> tuple
         end = shape.seq_q
         if shape.window_left is not None:
             end = min(end, last - shape.diagonal + shape.window_left + 1)
-        lengths.append(max(0, -(-end // block_m) - first // block_m))
+        lengths.append(max(0, ceil_div(end, block_m) - first // block_m))
     return tuple(lengths)
 
 

@@ -99,7 +99,7 @@ def _kernel(
 ) -> TiledKernel:
     entry, threads = launch.kernel.entry, math.prod(launch.block)
     # The compiler's figures are of the largest kernel; others of its program rarely hold more.
-    registers = min(counted.registers, 65536 // threads)
+    registers = min(counted.registers, gpu.regs_per_sm // threads)
     resident = occupancy(gpu, threads=threads, smem_bytes=launch.smem_bytes, registers=registers)
     grid = _grid(case, launch)
     tiles = max(1, grid.tiles)

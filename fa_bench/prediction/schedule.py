@@ -20,6 +20,8 @@ from typing import Final, Literal
 
 import numpy as np
 
+from fa_bench.sizes import ceil_div
+
 #: ``as numbered``: slice after slice, tile after tile. ``longest first``: a scheduler that starts with the longest.
 Order = Literal["as numbered", "longest first"]
 
@@ -107,9 +109,9 @@ def _last_lengths(grid: Grid, count: int) -> np.ndarray:
     """Lengths of the last CTAs that are started."""
     count = min(count, grid.ctas)
     if grid.order == "as numbered":
-        repeats = -(-count // len(grid.lengths))
+        repeats = ceil_div(count, len(grid.lengths))
         return np.tile(np.array(grid.lengths), repeats)[-count:]
-    shortest = sorted(grid.lengths)[: -(-count // grid.slices)]
+    shortest = sorted(grid.lengths)[: ceil_div(count, grid.slices)]
     return np.repeat(np.array(shortest[::-1]), grid.slices)[-count:]
 
 

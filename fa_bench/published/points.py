@@ -9,13 +9,12 @@ forward ``4·B·H·N²·D``, half of it when causal, backward 2.5 and both 3.5 t
 
 from __future__ import annotations
 
-import csv
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Final, cast
 
+from fa_bench import datafiles
 from fa_bench.cases import DTYPES, AttentionShape, Case, Direction, DType, Features
 from fa_bench.model import flops, gpus
 from fa_bench.published.names import impl_slug
@@ -132,7 +131,7 @@ def points() -> tuple[Point, ...]:
 @functools.cache
 def held_out() -> tuple[Point, ...]:
     """Published times that were collected after the constants were fitted, and that nothing is fitted to."""
-    rows = [_point(fields) for fields in read(HELD_OUT_FILE)]
+    rows = [_point(fields) for fields in datafiles.rows(HELD_OUT_FILE)]
     return tuple(row for row in rows if isinstance(row, Point))
 
 
@@ -143,15 +142,9 @@ def incomplete() -> tuple[Incomplete, ...]:
 
 @functools.cache
 def _rows() -> tuple[Point | Incomplete, ...]:
-    many = [_point(fields) for fields in read(POINTS_FILE)]
-    first = [_fa1_point(fields) for fields in read(FA1_FILE) if fields["table"] in FA1_TABLES]
+    many = [_point(fields) for fields in datafiles.rows(POINTS_FILE)]
+    first = [_fa1_point(fields) for fields in datafiles.rows(FA1_FILE) if fields["table"] in FA1_TABLES]
     return (*many, *first)
-
-
-def read(name: str) -> Iterator[Mapping[str, str]]:
-    """Rows of a file in ``fa_bench/data``."""
-    text = (resources.files("fa_bench") / "data" / name).read_text(encoding="utf-8")
-    yield from csv.DictReader(text.splitlines())
 
 
 def _point(fields: Mapping[str, str]) -> Point | Incomplete:

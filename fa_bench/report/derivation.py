@@ -10,6 +10,7 @@ from typing import Final
 from fa_bench.cases import AttentionShape
 from fa_bench.model import bounds
 from fa_bench.report.theory import bound_dim, pass_theories, split
+from fa_bench.sizes import ceil_div
 from fa_bench.units import format_bytes, format_count, format_number, format_ratio
 
 #: Instead of the derivation of a packed batch.
@@ -106,8 +107,8 @@ def derivation(shape: AttentionShape, itemsize: int, direction: str, sram_bytes:
         "Skv": shape.seq_kv,
         "d": shape.head_dim,
         "dv": shape.dim_v,
-        "Tc": bounds.ceil_div(shape.seq_kv, block_n),
-        "Tr": bounds.ceil_div(shape.seq_q, block_m),
+        "Tc": ceil_div(shape.seq_kv, block_n),
+        "Tr": ceil_div(shape.seq_q, block_m),
     }
     lines = [
         f"M = {format_bytes(sram_bytes)} ({whose}) / {itemsize} bytes = {format_count(m_elements)} elements",

@@ -10,6 +10,7 @@ from fa_bench.model import bounds
 from fa_bench.model.gpu import Gpu
 from fa_bench.report.derivation import derivation, distance_line, split_lines
 from fa_bench.report.names import case_name
+from fa_bench.report.papers import sram_in_words, sram_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,7 @@ def explained(case: Case, kernel: str, moved_bytes: int | None, gpu: Gpu, sram_b
     sram_bytes : int, optional
         M in bytes; by default the shared memory that a CTA may have on `gpu`.
     """
-    whose = "as stated" if sram_bytes is not None else f"shared memory of a CTA on {gpu.slug}"
-    stated = gpu.smem_per_block_bytes if sram_bytes is None else sram_bytes
+    whose, stated = sram_in_words(gpu.slug, stated=sram_bytes is not None), sram_of(gpu, sram_bytes)
     shape, direction, itemsize = case.shape, case.direction, case.itemsize
     theory = derivation(shape, itemsize, direction, stated, whose)
     if moved_bytes is None or shape.seqlens is not None:

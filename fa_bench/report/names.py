@@ -99,6 +99,29 @@ def _asked(record: Record) -> tuple[str, ...]:
     return ("causal" if record.causal else "", *window.named, *features.named)
 
 
+def identity_columns(case: Case) -> dict[str, object]:
+    """What tells one case from another, as flat rows of plans and predictions have it; its tile apart."""
+    shape = case.shape
+    return {
+        "impl": case.impl,
+        "dtype": case.dtype,
+        "layout": case.layout,
+        "direction": case.direction,
+        "batch": shape.batch,
+        "heads_q": shape.heads_q,
+        "heads_kv": shape.heads_kv,
+        "seq_q": shape.seq_q,
+        "seq_kv": shape.seq_kv,
+        "head_dim": shape.head_dim,
+        "causal": shape.causal,
+        "window_left": shape.window_left,
+        "window_right": shape.window_right,
+        "seqlens": shape.seqlens_text,
+        # A window has columns of its own.
+        "features": ",".join((*case.features.named, *shape.named[int(shape.windowed) :])) or None,
+    }
+
+
 def varying(names: Iterable[Name]) -> tuple[str, ...]:
     """Facts that are not the same in all names."""
     seen: dict[str, set[str]] = defaultdict(set)

@@ -8,6 +8,7 @@ from typing import Final
 
 from fa_bench.cases import ITEMSIZE, AttentionShape
 from fa_bench.model import bounds, gpus
+from fa_bench.model.gpu import Gpu
 from fa_bench.records import Record
 
 #: By pass and implementation; in docs/cli.md too.
@@ -103,11 +104,19 @@ def theorem2(record: Record, sram_bytes: int | None = None) -> Theorem2 | None:
     )
 
 
+def sram_of(gpu: Gpu, stated_bytes: int | None) -> int:
+    """M in bytes: as stated, else the shared memory that a CTA may have on a GPU."""
+    return gpu.smem_per_block_bytes if stated_bytes is None else stated_bytes
+
+
+def sram_in_words(gpu: str | None, *, stated: bool) -> str:
+    """Where M is from."""
+    return "as stated" if stated else f"shared memory of a CTA on {gpu}"
+
+
 def stated_sram_bytes(record: Record, sram_bytes: int | None) -> int | None:
-    """M in bytes: as stated, else the shared memory that a CTA may have on the record's GPU; None without a GPU."""
-    if sram_bytes is not None:
-        return sram_bytes
-    return None if record.gpu is None else gpus.get(record.gpu).smem_per_block_bytes
+    """`sram_of` the record's GPU; as stated also without one, else None."""
+    return sram_bytes if record.gpu is None else sram_of(gpus.get(record.gpu), sram_bytes)
 
 
 def record_shape(record: Record) -> AttentionShape:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fa_bench.report.names import FACTS, case_name, varying
+from fa_bench.report.names import FACTS, case_name, identity_columns, varying
 from fa_bench.report.tables import UNKNOWN, Column, Table
 from fa_bench.units import format_bytes
 
@@ -45,25 +45,12 @@ def plan_rows(plan: SweepPlan) -> list[dict[str, object]]:
 
 
 def _row(planned: PlannedCase) -> dict[str, object]:
-    case, shape, tile = planned.case, planned.case.shape, planned.case.tile
+    case, tile = planned.case, planned.case.tile
     return {
         "case_id": case.case_id,
         "impl": case.impl,
         "backend": planned.backend,
-        "dtype": case.dtype,
-        "layout": case.layout,
-        "direction": case.direction,
-        "batch": shape.batch,
-        "heads_q": shape.heads_q,
-        "heads_kv": shape.heads_kv,
-        "seq_q": shape.seq_q,
-        "seq_kv": shape.seq_kv,
-        "head_dim": shape.head_dim,
-        "causal": shape.causal,
-        "window_left": shape.window_left,
-        "window_right": shape.window_right,
-        "seqlens": shape.seqlens_text,
-        "features": ",".join((*case.features.named, *shape.named[int(shape.windowed) :])) or None,
+        **identity_columns(case),  # impl stands where it is above
         "block_m": None if tile is None else tile.block_m,
         "block_n": None if tile is None else tile.block_n,
         "stages": None if tile is None else tile.stages,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fa_bench.prediction.result import Predicted
-from fa_bench.report.names import FACTS, case_name, varying
+from fa_bench.report.names import FACTS, case_name, identity_columns, varying
 from fa_bench.report.tables import Column, Table
 from fa_bench.units import format_number
 
@@ -83,25 +83,11 @@ def flat_rows(rows: Sequence[Predicted]) -> list[dict[str, object]]:
 
 
 def _row(row: Predicted) -> dict[str, object]:
-    case, shape, time = row.case, row.case.shape, row.time
-    features = (*case.features.named, *shape.named[int(shape.windowed) :])
+    time = row.time
     made: dict[str, object] = {
         "schema": SCHEMA,
         "gpu": row.gpu,
-        "impl": case.impl,
-        "direction": case.direction,
-        "dtype": case.dtype,
-        "layout": case.layout,
-        "batch": shape.batch,
-        "heads_q": shape.heads_q,
-        "heads_kv": shape.heads_kv,
-        "seq_q": shape.seq_q,
-        "seq_kv": shape.seq_kv,
-        "head_dim": shape.head_dim,
-        "causal": shape.causal,
-        "window_left": shape.window_left,
-        "window_right": shape.window_right,
-        "features": ",".join(features) or None,
+        **identity_columns(row.case),
         "status": "unsupported" if time is None else "ok",
         "status_reason": row.reason or None,
     }
@@ -120,8 +106,3 @@ def _row(row: Predicted) -> dict[str, object]:
             "note": " ".join(time.notes) or None,
         }
     return {column: made.get(column) for column in COLUMNS}
-
-
-def unpredicted(rows: Sequence[Predicted]) -> int:
-    """Rows without a time."""
-    return sum(row.time is None for row in rows)

@@ -11,8 +11,9 @@ from fa_bench.model import bounds, gpus
 from fa_bench.records import Record
 from fa_bench.report.case_traffic import CaseTraffic
 from fa_bench.report.names import record_name
-from fa_bench.report.papers import record_shape, stated_sram_bytes, theorem2
+from fa_bench.report.papers import record_shape, sram_in_words, stated_sram_bytes, theorem2
 from fa_bench.report.tables import UNKNOWN, Column, Table
+from fa_bench.sizes import ceil_div
 from fa_bench.units import format_bytes, format_count, format_number, format_ratio
 
 #: Figures of :class:`CaseTheory` that are columns of the CSV.
@@ -180,8 +181,8 @@ class Split:
 def split(shape: AttentionShape, tile: tuple[int, int], itemsize: int, sm_count: int) -> Split | None:
     """As many splits as give each SM a CTA, and no more than K/V tiles; None if that is one."""
     block_m, block_n = tile
-    ctas = bounds.ceil_div(shape.seq_q, block_m) * shape.slices
-    splits = min(sm_count // ctas, bounds.ceil_div(shape.seq_kv, block_n))
+    ctas = ceil_div(shape.seq_q, block_m) * shape.slices
+    splits = min(sm_count // ctas, ceil_div(shape.seq_kv, block_n))
     if splits < 2:
         return None
     moved = bounds.split_kv(shape.seq_q, shape.seq_kv, shape.head_dim, block_m, block_n, splits, shape.dim_v)
@@ -305,7 +306,7 @@ def _algorithms(shape: AttentionShape, direction: str, theory: CaseTheory) -> tu
 
 
 def _note(record: Record, shape: AttentionShape, theory: CaseTheory, *, stated: bool) -> str:
-    whose = "as stated" if stated else f"shared memory of a CTA on {record.gpu}"
+    whose = sram_in_words(record.gpu, stated=stated)
     square = format_count(bound_dim(shape, record.direction) ** 2)
     if theory.regime == bounds.LARGE:
         formula = f"N²d²/M (large cache: M >= d² = {square})"

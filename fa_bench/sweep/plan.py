@@ -125,6 +125,14 @@ class SweepRequest:
         """Shapes of each head dimension and mask, of the shortest length, the first batch and the first heads alone."""
         return self._shapes(self.lengths()[:1], unique(self.head_dims), self._masks(), self.batches[:1], self.heads[:1])
 
+    def cases(self, impls: Sequence[str]) -> Iterator[Case]:
+        """All cases of some implementations, which are neighbours at each shape; none has a tile yet."""
+        axes = unique(self.dtypes), unique(self.layouts), unique(self.directions), unique(self.features)
+        for shape in self.shapes():
+            for dtype, layout, direction, features, impl in itertools.product(*axes, impls):
+                content = algorithms.content_of(impl)
+                yield Case(impl, shape, dtype, None, layout, direction, self.seed, content, features)
+
     def lengths(self) -> list[tuple[int, int]]:
         """Queries and keys, ascending; none for a packed batch."""
         return _pairs(self.seqs, self.seqs_kv)
@@ -287,14 +295,10 @@ def plan(
     free = {backend.name: backend.free_memory_bytes() for backend in backends}
 
     cases: dict[Case, PlannedCase] = {}
-    for shape in request.shapes():
-        axes = unique(request.dtypes), unique(request.layouts), unique(request.directions), unique(request.features)
-        for dtype, layout, direction, features, impl in itertools.product(*axes, impls):
-            content = algorithms.content_of(impl)
-            bare = Case(impl, shape, dtype, None, layout, direction, request.seed, content, features)
-            backend = backend_of[impl]
-            for planned in _planned(bare, algorithm_of(impl), request, gpu, backend, free[backend.name]):
-                cases.setdefault(planned.case, planned)
+    for bare in request.cases(impls):
+        backend = backend_of[bare.impl]
+        for planned in _planned(bare, algorithm_of(bare.impl), request, gpu, backend, free[backend.name]):
+            cases.setdefault(planned.case, planned)
     return SweepPlan(request, gpu, tuple(cases.values()))
 
 

@@ -7,13 +7,11 @@ pass is one read or one write of N² elements in fp16. Which operators ran is no
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib import resources
 from typing import Final
 
-from fa_bench import algorithms
+from fa_bench import algorithms, datafiles
 from fa_bench.cases import AttentionShape, Case, Features, Tile
 from fa_bench.errors import Unsupported
 from fa_bench.model import bounds, gpus
@@ -27,6 +25,7 @@ from fa_bench.validation.result import (
     Validation,
     Value,
     deviation,
+    known_deviations,
     score,
 )
 
@@ -38,7 +37,7 @@ _DROPOUT: Final = 0.1
 #: Tiles of the io-model preset.
 _TILES: Final = {"standard": Tile(128, 128), "flash2": Tile(64, 64), "flash2-atomic": Tile(64, 64)}
 #: Keys of a block in FlashAttention's first kernels for D = 64.
-_BLOCK: Final = 256
+BLOCK: Final = 256
 
 #: Passes over N² of standard attention: S written and read; P written, read for PV, for dV and for dS; dP written and
 #: read; dS written, read for dQ and for dK.
@@ -78,7 +77,6 @@ class Published:
 
 def published() -> tuple[Published, ...]:
     """All rows of the file that comes with fa-bench."""
-    text = (resources.files("fa_bench") / "data" / "fa1_figure2.csv").read_text(encoding="utf-8")
     return tuple(
         Published(
             row["version"],
@@ -89,7 +87,7 @@ def published() -> tuple[Published, ...]:
             float(row["hbm_gb"]),
             float(row["ms"]),
         )
-        for row in csv.DictReader(text.splitlines())
+        for row in datafiles.rows("fa1_figure2.csv")
     )
 
 
@@ -144,8 +142,8 @@ def _readings(row: Published) -> Iterator[tuple[str, str, int]]:
         yield "kernels", "flash2-atomic, DRAM model", dram_bytes("flash2-atomic")
         yield "deterministic", "flash2, DRAM model", dram_bytes("flash2")
         n, d = SHAPE.seq_q, SHAPE.head_dim
-        elements = bounds.flash1(n, n, d, _BLOCK).total + bounds.flash1_backward(n, n, d, _BLOCK).total
-        yield "accesses", "every access, blocks of 256", 2 * SHAPE.slices * elements
+        elements = bounds.flash1(n, n, d, BLOCK).total + bounds.flash1_backward(n, n, d, BLOCK).total
+        yield "accesses", f"every access, blocks of {BLOCK}", 2 * SHAPE.slices * elements
 
 
 def _bytes_rows(rows: Iterable[Published]) -> Iterator[dict[str, Value]]:
@@ -236,10 +234,9 @@ def _times(rows: tuple[Mapping[str, Value], ...]) -> Comparison:
 
 def _scores(moved: Iterable[Mapping[str, Value]], times: Iterable[Mapping[str, Value]]) -> Iterator[Score]:
     for kind, words in (("kernels", "HBM bytes, our kernels"), ("operators", "HBM bytes, PyTorch's operators")):
-        yield score(words, GPU, [float(row["dram_deviation"] or 0.0) for row in moved if row["reading"] == kind])
-    known = [row for row in times if isinstance(row["time_deviation"], float)]
+        yield score(words, GPU, known_deviations((row for row in moved if row["reading"] == kind), "dram_deviation"))
     kept, others = (
-        [float(row["time_deviation"] or 0.0) for row in known if (row["version"] == "GPT-2 medium") is wanted]
+        known_deviations((row for row in times if (row["version"] == "GPT-2 medium") is wanted), "time_deviation")
         for wanted in (True, False)
     )
     yield score("time", GPU, kept, others)

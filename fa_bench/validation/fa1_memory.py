@@ -17,12 +17,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from fa_bench import algorithms
+from fa_bench import algorithms, datafiles
 from fa_bench.cases import AttentionShape, Case
 from fa_bench.model import gpus
 from fa_bench.model.gpu import Gpu
-from fa_bench.published.points import FA1_FILE, read
+from fa_bench.published.points import FA1_FILE
 from fa_bench.units import format_percent
+from fa_bench.validation.fa1_figure2 import BLOCK
 from fa_bench.validation.result import (
     Column,
     Comparison,
@@ -30,6 +31,7 @@ from fa_bench.validation.result import (
     Validation,
     Value,
     deviation,
+    known_deviations,
     mean_or_none,
     score,
 )
@@ -37,8 +39,6 @@ from fa_bench.validation.result import (
 NAME: Final = "fa1-memory"
 _TABLE: Final = "21"
 _MIB: Final = 1024**2
-#: Keys of a block in FlashAttention's first kernels for D = 64.
-_BLOCK: Final = 256
 #: Published methods that hold what kernels of ours hold.
 _STANDARD: Final = ("PyTorch Attention", "Megatron")
 _FLASH: Final = "FlashAttention"
@@ -46,7 +46,7 @@ _FLASH: Final = "FlashAttention"
 
 def validate() -> Validation:
     """Hold the memory of our programs against every exact method of the table."""
-    fields = [row for row in read(FA1_FILE) if row["table"] == _TABLE]
+    fields = [row for row in datafiles.rows(FA1_FILE) if row["table"] == _TABLE]
     rows = tuple(_rows(row for row in fields if not row["left_out"]))
     methods = dict.fromkeys(str(row["method"]) for row in rows)
     gpu = str(rows[0]["gpu"])
@@ -70,7 +70,7 @@ def impl_of(method: str, seq: int) -> str:
     if method in _STANDARD:
         return "standard"
     if method == _FLASH:
-        return "flash2" if seq <= _BLOCK else "flash2-atomic"
+        return "flash2" if seq <= BLOCK else "flash2-atomic"
     raise ValueError(f"nothing here holds what {method!r} holds")
 
 
@@ -125,7 +125,7 @@ def _comparison(rows: tuple[Mapping[str, Value], ...]) -> Comparison:
 
 
 def _deviations(rows: tuple[Mapping[str, Value], ...], method: str) -> list[float]:
-    return [float(row["memory_deviation"] or 0.0) for row in rows if row["method"] == method]
+    return known_deviations((row for row in rows if row["method"] == method), "memory_deviation")
 
 
 def _left_out(fields: Iterator[Mapping[str, str]]) -> Iterator[LeftOut]:

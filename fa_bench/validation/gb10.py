@@ -17,7 +17,7 @@ from fa_bench.algorithms.base import SECTOR_BYTES
 from fa_bench.cases import AttentionShape, Tile
 from fa_bench.model import gpus
 from fa_bench.units import format_bytes
-from fa_bench.validation.result import Column, Comparison, Validation, Value, deviation, score
+from fa_bench.validation.result import Column, Comparison, Validation, Value, deviation, known_deviations, score
 from fa_bench.validation.run import Runner, flash2_case
 
 NAME: Final = "gb10"
@@ -56,7 +56,7 @@ def validate(runner: Runner, quick: bool) -> Validation:
             for row in rows
             if row["sectors_unexplained"]
         ),
-        scores=(score("sectors at L2", GPU, [float(row["deviation"] or 0.0) for row in rows]),),
+        scores=(score("sectors at L2", GPU, known_deviations(rows, "deviation")),),
     )
 
 

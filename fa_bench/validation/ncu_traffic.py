@@ -6,14 +6,13 @@ machine code of another source: it writes and reads spilled registers, which our
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from importlib import resources
 from typing import Final
 
+from fa_bench import datafiles
 from fa_bench.backends.base import Spills
 from fa_bench.cases import AttentionShape, Case, Tile
 from fa_bench.model import gpus
@@ -26,6 +25,7 @@ from fa_bench.validation.result import (
     Validation,
     Value,
     deviation,
+    known_deviations,
     mean_absolute,
     score,
 )
@@ -85,8 +85,7 @@ class Published:
 
 def published() -> tuple[Published, ...]:
     """All rows of the file that comes with fa-bench."""
-    text = (resources.files("fa_bench") / "data" / "ncu_traffic.csv").read_text(encoding="utf-8")
-    return tuple(_row(fields) for fields in csv.DictReader(text.splitlines()))
+    return tuple(_row(fields) for fields in datafiles.rows("ncu_traffic.csv"))
 
 
 def validate(runner: Runner, quick: bool) -> Validation:
@@ -239,15 +238,11 @@ def _scores(reads: Iterable[Mapping[str, Value]], dram: Iterable[Mapping[str, Va
         ("DRAM, emulated", dram, "dram_deviation_emulated"),
         ("DRAM, model", dram, "dram_deviation_model"),
     ):
-        yield score(words, "a30", _deviations(rows, name))
+        yield score(words, "a30", known_deviations(rows, name))
 
 
 def _mean(rows: Iterable[Mapping[str, Value]], name: str) -> str:
-    return format_percent(mean_absolute(_deviations(rows, name)))
-
-
-def _deviations(rows: Iterable[Mapping[str, Value]], name: str) -> list[float]:
-    return [float(value) for row in rows if (value := row[name]) is not None]
+    return format_percent(mean_absolute(known_deviations(rows, name)))
 
 
 def _left_out(rows: Iterable[Published]) -> list[LeftOut]:

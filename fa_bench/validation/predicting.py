@@ -9,7 +9,7 @@ from fa_bench.cases import Case
 from fa_bench.model.gpu import Gpu
 
 
-class Predicted(Protocol):
+class PredictedTime(Protocol):
     """A predicted time: the middle and the ends of its interval in ms, and what limits it."""
 
     @property
@@ -23,4 +23,4 @@ class Predicted(Protocol):
 
 
 #: Predicts a case on a GPU; raises `fa_bench.errors.Unsupported` with a sentence where it has no model.
-PredictTime = Callable[[Case, Gpu], Predicted]
+PredictTime = Callable[[Case, Gpu], PredictedTime]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -123,6 +123,17 @@ class Validation:
 def deviation(ours: float, published: float) -> float:
     """``ours`` over ``published``, less 1."""
     return ours / published - 1
+
+
+def known_deviations(rows: Iterable[Mapping[str, Value]], name: str) -> list[float]:
+    """The column ``name`` of rows, without those where it is not known.
+
+    Examples
+    --------
+    >>> known_deviations([{"error": -0.5}, {"error": None}], "error")
+    [-0.5]
+    """
+    return [value for row in rows if isinstance(value := row[name], float)]
 
 
 def mean_absolute(deviations: Sequence[float]) -> float:

@@ -9,8 +9,9 @@ without them stands the error with all of them that are cases.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from fa_bench.errors import Unsupported
@@ -26,6 +27,7 @@ from fa_bench.validation.result import (
     Validation,
     Value,
     deviation,
+    known_deviations,
     mean_or_none,
     score,
 )
@@ -144,8 +146,8 @@ def _groups(rows: Iterable[Row], *names: str) -> dict[tuple[str, ...], list[Row]
     return found
 
 
-def _deviations(rows: Iterable[Row], keep: Callable[[Row], bool] = lambda row: True) -> list[float]:
-    return [value for row in rows if isinstance(value := row["time_deviation"], float) and keep(row)]
+def _deviations(rows: Iterable[Row]) -> list[float]:
+    return known_deviations(rows, "time_deviation")
 
 
 def _kept(row: Row) -> bool:
@@ -154,13 +156,13 @@ def _kept(row: Row) -> bool:
 
 def _score(names: tuple[str, ...], group: Sequence[Row]) -> Score:
     what, gpu = names
-    return score(what, gpu, _deviations(group, _kept), _deviations(group, lambda row: not _kept(row)))
+    return score(what, gpu, _deviations(filter(_kept, group)), _deviations(itertools.filterfalse(_kept, group)))
 
 
 def _by_publication(groups: Mapping[tuple[str, ...], Sequence[Row]]) -> Summary:
     rows: list[Row] = []
     for (publication, gpu), group in groups.items():
-        kept, both = _deviations(group, _kept), _deviations(group)
+        kept, both = _deviations(filter(_kept, group)), _deviations(group)
         if both:
             inside = [_inside(row) for row in group if _kept(row) and row["time_ms_model"] is not None]
             rows.append(
@@ -193,7 +195,7 @@ def _by_publication(groups: Mapping[tuple[str, ...], Sequence[Row]]) -> Summary:
 def _by_implementation(rows: Iterable[Row]) -> Summary:
     found: list[Row] = []
     for (impl, gpu, direction), group in _groups(rows, "impl", "gpu", "direction").items():
-        if kept := _deviations(group, _kept):
+        if kept := _deviations(filter(_kept, group)):
             found.append(
                 {
                     "impl": impl,

@@ -81,7 +81,7 @@ def check(algorithm: Flash2, case: Case, **backend: Any) -> RunResult:
     ],
 )
 def test_shapes_windows_and_dropout_in_any_mixture(algorithm: Flash2, dtype: DType, tile: Tile, head_dim: int) -> None:
-    @settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
     @given(
         heads=st.sampled_from([(1, 1), (3, 1), (4, 2)]),
         seqs=st.tuples(st.integers(1, 70), st.integers(1, 90)),

@@ -67,11 +67,6 @@ def user(tmp_path: Path) -> Callable[..., UserAlgorithm]:
     return make
 
 
-@pytest.fixture(autouse=True)
-def nothing_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(algorithms, "_added", {})
-
-
 def tiled(algorithm: UserAlgorithm, **changes: object) -> Case:
     case = replace(Case("mine", SHAPE), **changes)
     return replace(case, tile=algorithm.auto_tile(case, GPU))

@@ -253,10 +253,7 @@ def test_after_a_case_that_leaves_the_process_unusable_the_next_ones_run_in_a_fr
     assert len({first, second, *(one.mem_source for one in outcomes if isinstance(one, RunResult))}) == 3
 
 
-def test_a_kernel_of_the_users_is_known_in_the_child(
-    remote: Callable[..., RemoteBackend], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(algorithms, "_added", {})
+def test_a_kernel_of_the_users_is_known_in_the_child(remote: Callable[..., RemoteBackend]) -> None:
     backend = remote()
     algorithms.add(load(ROOT / "examples" / "row_attention.toml"))
     assert backend.implementations()[-1] == "row_attention"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from judgements import passed, values
 
+from fa_bench import algorithms, ptx
 from fa_bench.claims import accesses, emulated
 from fa_bench.claims.cases import exponent, known
+from fa_bench.reference import make_inputs
 
 
 def test_a_matrix_of_scores() -> None:
@@ -102,3 +107,24 @@ def test_what_is_known_of_a_case_without_running_it() -> None:
     assert known("flash2", 1024).extra_bytes == 4096
     assert known("standard", 1024).extra_bytes - known("flash2", 1024).extra_bytes == 2 * 2 * 1024**2
     assert known("flash2", 1024).moved("Q", "read") == 1024 * 64 * 2
+
+
+def test_what_was_counted_stands_in_the_order_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulator's counters have buffers by address: here the other way round, as another process may have them."""
+    launch = ptx.launch
+
+    def backwards(*args: Any, **kwargs: Any) -> Any:
+        counters = launch(*args, **kwargs)
+        return replace(counters, tensors=dict(sorted(counters.tensors.items(), reverse=True)))
+
+    monkeypatch.setattr(ptx, "launch", backwards)
+    case = known("standard", 64).case
+    run = emulated.run_program(case, algorithms.get("standard").program(case), make_inputs(case))
+    if run is None:
+        pytest.skip("No compiler here.")
+    # Of each kernel in the order of Q, K, V, O, LSE, S, P.
+    assert [(part.tensor, part.op) for part in run.traffic] == [
+        *(("Q", "read"), ("K", "read"), ("S", "write")),
+        *(("LSE", "write"), ("S", "read"), ("P", "write")),
+        *(("V", "read"), ("O", "write"), ("P", "read")),
+    ]

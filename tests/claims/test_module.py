@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import functools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,16 @@ MENDED: dict[str, Any] = {
     "guarded": True,
     "in_place": False,
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def once() -> Iterator[None]:
+    """What autograd saves and computes depends on ``in_place`` alone: made once for all corrections."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "overflowing", functools.cache(module.overflowing))
+        for name in ("autograd_figures", "blocked_error"):
+            patch.setattr(module_torch, name, functools.cache(getattr(module_torch, name)))
+        yield
 
 
 def test_the_shapes_of_the_printed_product() -> None:
@@ -104,6 +116,8 @@ def test_without_torch_the_rest_is_tested(monkeypatch: pytest.MonkeyPatch) -> No
         return found(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
+    for name in ("autograd_figures", "blocked_error"):  # anew, not what was made with it
+        monkeypatch.setattr(module_torch, name, getattr(module_torch, name).__wrapped__)
     judgement = module.printed_module()
     assert judgement.lacking == ("torch",)
     assert judgement.verdict == "does-not-hold"

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from fa_bench import algorithms
 from fa_bench.cli.axes import parse_pairs
 from fa_bench.cli.mutate import DEFAULT_AXES, DEFAULT_BLOCK
 from fa_bench.mutation.bench import Bench
@@ -24,8 +23,7 @@ OPTIONS = ("--seq", "5x1", "--head-dim", "64", "--heads", "1", "--dtype", "fp32"
 
 
 @pytest.fixture
-def own_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(algorithms, "_added", {})
+def own_kernel(tmp_path: Path) -> Path:
     (tmp_path / "only_key.ptx").write_text(PTX)
     path = tmp_path / "only_key.toml"
     path.write_text(TOML)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from fa_bench import algorithms
 from fa_bench.algorithms import user_file
 from fa_bench.algorithms.base import ELEMENT_BYTES
 from fa_bench.algorithms.user import load
@@ -22,11 +21,6 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 EXAMPLE = str(EXAMPLES / "row_attention.toml")
 
 needs_nvrtc = pytest.mark.skipif(nvrtc_available() is not None, reason=f"no compiler: {nvrtc_available()}")
-
-
-@pytest.fixture(autouse=True)
-def nothing_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(algorithms, "_added", {})
 
 
 @pytest.fixture

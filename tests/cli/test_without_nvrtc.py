@@ -22,7 +22,6 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "row_attention.toml
 @pytest.fixture(autouse=True)
 def hidden(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv(nvrtc.HIDE, "1")
-    monkeypatch.setattr(algorithms, "_added", {})
     nvrtc.load.cache_clear()
     yield
     nvrtc.load.cache_clear()

@@ -77,13 +77,10 @@ def test_a_baseline_matches_fp64(
 
 
 @pytest.mark.parametrize("suffix", [".cu", ".ptx"])
-def test_a_users_kernel_is_timed_and_verified(
-    run: Run, target: Gpu, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_users_kernel_is_timed_and_verified(run: Run, target: Gpu, suffix: str, tmp_path: Path) -> None:
     from fa_bench.algorithms.user import load
     from fa_bench.compiler import compile_kernel
 
-    monkeypatch.setattr(algorithms, "_added", {})
     example = Path(__file__).resolve().parents[2] / "examples" / "row_attention.toml"
     algorithm = load(example)
     case = Case("row_attention", AttentionShape(2, 4, 2, 300, 333, 64, True), "fp16", layout="bshd")

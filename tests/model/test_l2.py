@@ -11,7 +11,8 @@ from fa_bench import algorithms
 from fa_bench.algorithms.base import Buffer, KernelSpec, Launch, Op, Program
 from fa_bench.cases import AttentionShape, Case, Tile
 from fa_bench.model import gpus
-from fa_bench.model.l2 import Cache, Moment, Places, Stage, Use, passed, stage_of
+from fa_bench.model.l2 import Moment, Stage, Use, passed, stage_of
+from fa_bench.model.l2_cache import Cache, Places
 
 KIB, MIB = 1024, 1024**2
 ONE, TWO = Cache(MIB, 1), Cache(MIB, 2)

@@ -22,8 +22,7 @@ A100 = gpus.get("a100-sxm-80")
 
 
 @pytest.fixture
-def own_case(own_kernel: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
-    monkeypatch.setattr(algorithms, "_added", {})
+def own_case(own_kernel: Path) -> Iterator[Case]:
     algorithms.add(load(own_kernel))
     yield Case("only_key", AttentionShape(1, 1, 1, 5, 1, 64), "fp32", content=algorithms.content_of("only_key"))
 

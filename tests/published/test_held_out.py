@@ -7,10 +7,11 @@ from collections import Counter
 
 import pytest
 
+from fa_bench import datafiles
 from fa_bench.cases import AttentionShape
 from fa_bench.model import gpus
 from fa_bench.published import Point, held_out, points
-from fa_bench.published.points import HELD_OUT_FILE, POINTS_FILE, read
+from fa_bench.published.points import HELD_OUT_FILE, POINTS_FILE
 
 HELD = held_out()
 
@@ -25,12 +26,12 @@ def one(source: str, impl: str, seq_q: int, **more: object) -> Point:
 
 
 def test_every_row_is_a_case() -> None:
-    assert len(HELD) == len(list(read(HELD_OUT_FILE))) == 415
-    assert all(row["source_url"].startswith("https://") and row["note"] for row in read(HELD_OUT_FILE))
+    assert len(HELD) == len(list(datafiles.rows(HELD_OUT_FILE))) == 415
+    assert all(row["source_url"].startswith("https://") and row["note"] for row in datafiles.rows(HELD_OUT_FILE))
 
 
 def test_the_file_has_the_columns_of_the_others() -> None:
-    held, other = (list(next(iter(read(name)))) for name in (HELD_OUT_FILE, POINTS_FILE))
+    held, other = (list(next(iter(datafiles.rows(name)))) for name in (HELD_OUT_FILE, POINTS_FILE))
     assert held == other
 
 

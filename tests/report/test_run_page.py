@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import doctest
 import re
 import sys
 from collections.abc import Sequence
@@ -159,12 +158,6 @@ def test_backends_are_named_where_there_are_several() -> None:
 
 
 # --- axes -------------------------------------------------------------------------------------------------------------
-
-
-def test_examples_of_the_scales() -> None:
-    result = doctest.testmod(scales)
-    assert result.attempted >= 4
-    assert result.failed == 0
 
 
 def test_a_logarithmic_scale_has_the_geometric_mean_in_the_middle() -> None:

@@ -29,7 +29,6 @@ from fa_bench.model.bounds.orders import (
     flash1_theorem5,
     standard_order,
 )
-from fa_bench.sizes import ceil_div
 
 __all__ = [
     "LARGE",
@@ -38,7 +37,6 @@ __all__ = [
     "MaskBlocks",
     "Regime",
     "Theory",
-    "ceil_div",
     "flash1",
     "flash1_backward",
     "flash1_blocks",
