@@ -10,10 +10,12 @@ point that is far off pulls little. Each constant has a weak prior, which decide
 random numbers, points in the order of their files.
 
 Left out, and then predicted with constants fitted without them: each length of an implementation's curve (head
-dimension x length x mask), each whole curve (head dimension x mask, all lengths and directions), and each GPU.
+dimension x length x mask), each whole curve (head dimension x mask, all lengths and directions), each publication on
+each GPU, and each GPU.
 
-The interval of a prediction is as many times the spread of the residuals of curves that were left out (of GPUs, where
-nothing was fitted on that GPU) as nine in ten of these residuals need, each held against the spread of other curves.
+The interval of a prediction is as many times the spread of the residuals of publications that were left out (of GPUs,
+where nothing was fitted on that GPU) as nine in ten of these residuals need, each held against the spread of other
+publications. A publication counts as one, however many points it has: what is predicted is of a new one.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ _PRIOR_WEIGHT: Final = 0.3
 _STEP: Final = 1e-3
 #: Share of points that an interval is to hold.
 _WITHIN: Final = 0.9
-#: Groups of all implementations that count with an implementation's own.
+#: Publications of all implementations that count with an implementation's own.
 _POOLED: Final = 3
 #: FlashAttention's first tables are of its first release, a third slower than the one that later papers measured.
 _FIRST_RELEASE: Final = "FlashAttention tables 9-20"
@@ -217,6 +219,11 @@ def curve(point: Fitted) -> Hashable:
     return point.implementation, point.case.shape.head_dim, point.case.shape.causal
 
 
+def publication(point: Fitted) -> Hashable:
+    """What is left out together as one publication: on another GPU it is another."""
+    return point.source, point.gpu.slug
+
+
 def gpu(point: Fitted) -> Hashable:
     """What is left out together as one GPU."""
     return point.gpu.slug
@@ -236,28 +243,33 @@ def left_out(
 
 
 def spread(found: Sequence[Fitted], residuals: np.ndarray, name: str, key: Callable[[Fitted], Hashable]) -> float:
-    """How far an implementation's predictions are off: root mean square of its groups' mean squared residuals.
+    """How far an implementation's predictions are off: mean over its groups of their mean absolute residuals.
 
     An implementation with few groups may be lucky, so that `_POOLED` groups of the mean of all count with its own.
     """
-    squares: dict[Hashable, list[float]] = {}
+    sizes: dict[tuple[str, Hashable], list[float]] = {}
     for point, residual in zip(found, residuals, strict=True):
-        squares.setdefault((point.implementation, key(point)), []).append(float(residual) ** 2)
-    means = {group: float(np.mean(values)) for group, values in squares.items()}
+        sizes.setdefault((point.implementation, key(point)), []).append(abs(float(residual)))
+    means = {group: float(np.mean(values)) for group, values in sizes.items()}
     own = [mean for (implementation, _), mean in means.items() if implementation == name]
-    return math.sqrt((sum(own) + _POOLED * float(np.mean(list(means.values())))) / (len(own) + _POOLED))
+    return (sum(own) + _POOLED * float(np.mean(list(means.values())))) / (len(own) + _POOLED)
 
 
 def width(found: Sequence[Fitted], residuals: np.ndarray, key: Callable[[Fitted], Hashable]) -> float:
-    """Multiples of the spread within which nine in ten points lie, each with the spread of what isn't its group."""
-    scaled = []
+    """Multiples of the spread within which nine in ten points lie, each with the spread of what isn't its group.
+
+    Every group weighs as much as any other, and its points share its weight.
+    """
+    scaled: list[tuple[float, float]] = []
     for group in dict.fromkeys(map(key, found)):
         others = [i for i, point in enumerate(found) if key(point) != group]
         known = [found[i] for i in others]
-        for i, point in enumerate(found):
-            if key(point) == group:
-                scaled.append(abs(residuals[i]) / spread(known, residuals[others], point.implementation, key))
-    return float(np.quantile(scaled, _WITHIN))
+        inside = [i for i, point in enumerate(found) if key(point) == group]
+        for i in inside:
+            size = abs(residuals[i]) / spread(known, residuals[others], found[i].implementation, key)
+            scaled.append((float(size), 1 / len(inside)))
+    sizes, weights = np.array(sorted(scaled)).T
+    return float(sizes[np.searchsorted(np.cumsum(weights), _WITHIN * weights.sum())])
 
 
 def interval(log_width: float, count: int) -> Errors:
@@ -314,13 +326,13 @@ def residuals_text(found: Sequence[Fitted], columns: dict[str, np.ndarray]) -> s
 def report(found: Sequence[Fitted], columns: dict[str, np.ndarray]) -> None:
     """Errors by implementation and by GPU."""
     titles = ("MAPE %", "points", *columns)
-    print(f"{titles[0]:28}" + "".join(f"{title:>14}" for title in titles[1:]))
+    print(f"{titles[0]:28}" + "".join(f"{title:>17}" for title in titles[1:]))
     keys: list[Callable[[Fitted], str]] = [lambda p: p.implementation, lambda p: p.gpu.slug, lambda p: "all"]
     for key in keys:
         for name in dict.fromkeys(map(key, found)):
             inside = [i for i, point in enumerate(found) if key(point) == name]
-            cells = "".join(f"{100 * mape(values[inside]):14.1f}" for values in columns.values())
-            print(f"{name:28}{len(inside):14}{cells}")
+            cells = "".join(f"{100 * mape(values[inside]):17.1f}" for values in columns.values())
+            print(f"{name:28}{len(inside):17}{cells}")
         print()
 
 
@@ -340,18 +352,20 @@ def main(argv: Iterable[str] | None = None) -> int:
         return 0
     columns["length_out"] = left_out(fit, found, vector, length, 4)
     columns["curve_out"] = left_out(fit, found, vector, curve)
+    columns["publication_out"] = left_out(fit, found, vector, publication)
     columns["gpu_out"] = left_out(fit, found, vector, gpu)
     report(found, columns)
-    widths = {name: width(found, columns[name], key) for name, key in (("curve_out", curve), ("gpu_out", gpu))}
+    one = width(found, columns["publication_out"], publication)
     names = dict.fromkeys(point.implementation for point in found)
     errors = {
         name: interval(
-            widths["curve_out"] * spread(found, columns["curve_out"], name, curve),
+            one * spread(found, columns["publication_out"], name, publication),
             sum(point.implementation == name for point in found),
         )
         for name in ("all", *names)
     }
-    other_gpu = interval(widths["gpu_out"] * spread(found, columns["gpu_out"], "all", gpu), len(found))
+    other = width(found, columns["gpu_out"], gpu) * spread(found, columns["gpu_out"], "all", gpu)
+    other_gpu = interval(other, len(found))
     for name, error in (*errors.items(), ("other GPU", other_gpu)):
         print(f"interval of {name}: -{1 - error.low:.0%} +{error.high - 1:.0%}")
     generations, implementations = fit.constants(stored)

@@ -119,9 +119,9 @@ def predict(
 ) -> int:
     """Predict how long attention takes, on GPUs that need not be here.
 
-    Each time comes with an interval that held nine in ten published times which the model had not seen, and with the
-    unit of the GPU that limits it. A case without a model is a row with the reason. Batch and heads are those of the
-    papers, 16k tokens and a hidden size of 2048, unless given.
+    Each time comes with an interval, which held nine in ten times of publications that were left out of the fit and
+    eight in ten of publications since, and with the unit of the GPU that limits it. A case without a model is a row
+    with the reason. Batch and heads are those of the papers, 16k tokens and a hidden size of 2048, unless given.
     """
     from fa_bench.cli.pictures import check_file, make_folder, write_text
     from fa_bench.errors import UsageError

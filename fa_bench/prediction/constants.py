@@ -81,12 +81,12 @@ class Implementation:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Ratios of published over predicted times, of points whose shape was left out of the fit.
+    """Ratios of published over predicted times, of points whose publication was left out of the fit.
 
     Parameters
     ----------
     low, high : float
-        Nine in ten published times lie between these multiples of the prediction.
+        Of a publication that was left out, nine in ten times lie between these multiples of the prediction.
     points : int
     """
 

@@ -30,8 +30,8 @@ def _lines(case: Case, gpu: Gpu, made: TimePrediction) -> Iterator[str]:
         else:
             yield from _pass(time, time.kernel)
     yield ""
-    yield f"together {format_ms(made.ms)}, {made.tflops:.0f} TFLOP/s; nine in ten such times were"
-    yield f"between {format_ms(made.low_ms)} and {format_ms(made.high_ms)}"
+    yield f"together {format_ms(made.ms)}, {made.tflops:.0f} TFLOP/s; of a publication that was left out"
+    yield f"nine in ten such times were between {format_ms(made.low_ms)} and {format_ms(made.high_ms)}"
     busy = sorted(made.terms_ms.items(), key=lambda item: -item[1])
     shares = ", ".join(f"{pipe} {format_percent(min(1.0, ms / made.ms))}" for pipe, ms in busy)
     for sentence in (f"busy: {shares}", *made.advice, *made.notes):
@@ -59,6 +59,7 @@ def _tiled(time: KernelTime, kernel: TiledKernel, case: Case, gpu: Gpu, clock_mh
 def _pass(time: KernelTime, kernel: MemoryPass) -> Iterator[str]:
     parts = [f"DRAM {format_ms(time.pipes_ms['dram'])} for {format_bytes(round(kernel.dram_bytes))}"]
     if kernel.tensor_flops:
-        parts.append(f"tensor cores {format_ms(time.pipes_ms['tensor'])}")
+        busy = time.pipes_ms["fma" if kernel.fp32 else "tensor"]
+        parts.append(f"{'fp32 lanes' if kernel.fp32 else 'tensor cores'} {format_ms(busy)}")
     yield f"{kernel.name}: {', '.join(parts)}"
     yield f"  = {format_ms(time.ms)} with {format_ms(time.pipes_ms['launch'])} for its launch"

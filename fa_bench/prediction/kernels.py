@@ -80,12 +80,15 @@ class MemoryPass:
         Of a matrix product; 0 for an elementwise kernel.
     broadcasts : bool
         Whether it reads one operand at the indices of another shape, element by element.
+    fp32 : bool
+        Whether its product is of fp32 whatever the case's type.
     """
 
     name: str
     dram_bytes: float
     tensor_flops: float = 0.0
     broadcasts: bool = False
+    fp32: bool = False
 
 
 Kernel = TiledKernel | MemoryPass

@@ -14,7 +14,7 @@ from fa_bench.prediction import constants as fitted
 from fa_bench.prediction import libraries
 from fa_bench.prediction.advice import advice_for
 from fa_bench.prediction.constants import Constants, Implementation
-from fa_bench.prediction.eager import pytorch_eager
+from fa_bench.prediction.eager import pytorch_eager, torch_math
 from fa_bench.prediction.kernels import Kernel, TiledKernel
 from fa_bench.prediction.ours import our_kernels
 from fa_bench.prediction.result import TimePrediction
@@ -33,7 +33,7 @@ BUILDERS: Final[Mapping[str, Callable[[Case, Gpu], Sequence[Kernel]]]] = {
     "xformers": libraries.xformers,
     "triton-tutorial": libraries.triton,
     "pytorch-eager": pytorch_eager,
-    "torch-math": pytorch_eager,
+    "torch-math": torch_math,
     "standard": our_kernels,
     "flash1": our_kernels,
     "flash2": our_kernels,
@@ -48,6 +48,8 @@ _CONSTANTS_OF: Final[Mapping[str, str]] = {
     "flash1": "flash-attn-2",
     "flash2": "flash-attn-2",
 }
+#: Of whose kernels nothing was fitted, whoever's constants they have.
+_NEVER_FITTED: Final = frozenset({"torch-math", "standard", "flash1", "flash2"})
 #: Features that a builder counts.
 _COUNTED_FEATURES: Final[Mapping[str, tuple[str, ...]]] = {"pytorch-eager": ("dropout",), "torch-math": ("dropout",)}
 
@@ -142,7 +144,7 @@ def _interval(impl: str, gpu: Gpu, implementation: str, generation: str, known: 
     errors = [known.errors.get(implementation, known.errors["all"])]
     if gpu.slug not in known.fitted_gpus or generation != fitted.generation_name(gpu):
         errors.append(known.other_gpu)
-    if impl not in known.implementations and impl not in _CONSTANTS_OF:
+    if impl in _NEVER_FITTED:
         errors.append(known.errors["all"])
     return min(error.low for error in errors), max(error.high for error in errors)
 
@@ -160,6 +162,8 @@ def _notes(impl: str, gpu: Gpu, implementation: str, generation: str, known: Con
         notes.append(f"No published time is of {own}, nor of {gpu.slug}: constants of {generation}.")
     elif gpu.slug not in known.fitted_gpus:
         notes.append(f"No published time is of {gpu.slug}: constants of other GPUs of {own}.")
-    if implementation != impl:
+    if impl == "torch-math":
+        notes.append("Nothing but its GPU's constants was fitted for torch-math.")
+    elif implementation != impl:
         notes.append(f"The constants of {impl} are {implementation}'s.")
     return tuple(notes)

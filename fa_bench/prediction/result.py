@@ -17,8 +17,8 @@ class TimePrediction:
     ----------
     ms : float
     low_ms, high_ms : float
-        Between these nine in ten published times of this kind were, when their shape (or their GPU, where nothing was
-        fitted on this one) was left out of the fit.
+        Between these nine in ten published times of this kind were, when their publication (or their GPU, where nothing
+        was fitted on this one) was left out of the fit. Of what was published later, fewer are.
     limiter : Pipe
         The pipe that is busy longest.
     terms_ms : mapping of Pipe to float

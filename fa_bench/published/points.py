@@ -90,12 +90,16 @@ class Point:
             raise ValueError(f"ms must be positive, not {self.ms}")
 
     def case(self) -> Case:
-        """What was measured, in the layout of the FlashAttention packages and without a key-padding mask."""
+        """What was measured, without a key-padding mask.
+
+        The layout is that of the FlashAttention packages, or of PyTorch's scaled dot product attention, which takes
+        heads before positions.
+        """
         return Case(
             self.impl,
             self.shape,
             dtype=self.dtype,
-            layout="bshd",
+            layout="bhsd" if self.impl.startswith("torch-") else "bshd",
             direction=self.direction,
             features=self.features,
         )

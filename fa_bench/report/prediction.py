@@ -12,6 +12,10 @@ from fa_bench.units import format_number
 
 #: Version of the columns of predictions.csv.
 SCHEMA: Final = 1
+#: What an interval is worth: tests/prediction/test_fit.py counts both.
+_INTERVAL: Final = (
+    "Intervals held nine in ten times of publications left out of the fit, eight in ten of publications since."
+)
 _PIPES: Final = ("tensor", "exp", "fma", "shared", "l2", "dram", "launch")
 #: Columns of predictions.csv, in their order; docs/cli.md says what each is.
 COLUMNS: Final = (
@@ -32,7 +36,7 @@ def table(rows: Sequence[Predicted]) -> Table:
         *((Column("GPU"),) if len(gpus) > 1 else ()),
         Column("implementation"),
         Column("shape"),
-        *(Column(title, "right") for title in ("ms", "90 % interval", "TFLOP/s")),
+        *(Column(title, "right") for title in ("ms", "interval", "TFLOP/s")),
         Column("limiter"),
     )
     cells = []
@@ -51,7 +55,10 @@ def table(rows: Sequence[Predicted]) -> Table:
 
 
 def _note(rows: Sequence[Predicted]) -> str:
-    """Whose constants these are, and why rows have no time, a line each; GPUs of which the same is said share one."""
+    """What intervals are, whose constants these are, and why rows have no time, a line each.
+
+    GPUs of which the same is said share one.
+    """
     notes: dict[str, dict[str, None]] = {}
     reasons: dict[str, dict[str, None]] = {}
     counts: dict[str, int] = {}
@@ -62,7 +69,8 @@ def _note(rows: Sequence[Predicted]) -> str:
             reason = row.reason.replace(row.gpu, "{}")
             reasons.setdefault(reason, {})[row.gpu] = None
             counts[reason] = counts.get(reason, 0) + 1
-    sentences = [note.replace("{}", ", ".join(gpus)) for note, gpus in notes.items()]
+    sentences = [_INTERVAL] if any(row.time is not None for row in rows) else []
+    sentences += [note.replace("{}", ", ".join(gpus)) for note, gpus in notes.items()]
     sentences += [
         f"{counts[reason]} without a time: {reason.replace('{}', ', '.join(gpus))}" for reason, gpus in reasons.items()
     ]

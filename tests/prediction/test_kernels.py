@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,8 +12,9 @@ from fa_bench.algorithms.library_flash import library_model
 from fa_bench.cases import AttentionShape, Case
 from fa_bench.errors import Unsupported
 from fa_bench.model import gpus
-from fa_bench.prediction.eager import pytorch_eager
+from fa_bench.prediction.eager import pytorch_eager, torch_math
 from fa_bench.prediction.kernels import (
+    MemoryPass,
     TiledKernel,
     backward_lengths,
     forward_lengths,
@@ -19,7 +22,8 @@ from fa_bench.prediction.kernels import (
     mma_forward,
     wgmma_forward,
 )
-from fa_bench.prediction.libraries import flash_attn_1, flash_attn_2, flash_attn_3
+from fa_bench.prediction.libraries import cudnn, flash_attn_1, flash_attn_2, flash_attn_3, triton
+from fa_bench.prediction.timing import tile_cycles
 
 SHAPES = [
     AttentionShape(1, 1, 1, seq_q, seq_kv, 64, causal, left, None if causal else right)
@@ -175,6 +179,71 @@ def test_passes_of_pytorch() -> None:
     assert nbytes(causal) - nbytes(case) == 2 * 16384
     backward = Case("pytorch-eager", case.shape, direction="bwd")
     assert nbytes(backward) == 7 * 16384 + (4 * 2 + 12) * 4096
+
+
+@pytest.mark.parametrize(("queries", "waves"), [(256, 1), (512, 2), (1024, 4)])
+def test_ctas_of_cudnn_on_hopper_have_128_queries(queries: int, waves: int) -> None:
+    # 64 heads: 64 · queries / 128 CTAs on the 132 SMs of an H200, each alone.
+    case = Case("torch-cudnn", AttentionShape(1, 64, 8, queries, 8192, 128, causal=True))
+    (kernel,) = cudnn(case, gpus.get("h200-sxm"))
+    assert isinstance(kernel, TiledKernel)
+    assert (kernel.grid.ctas, kernel.blocks_per_sm) == (64 * queries // 128, 1)
+    assert -(-kernel.grid.ctas // 132) == waves
+
+
+def test_triton_takes_turns_on_hopper_with_128_columns() -> None:
+    """128 x 64 x 128: 4·8192·128 FLOPs / 4096, 8192 / 16 exponentials, 1.6 ((2·8192 + 128·128) / 128 + 1.5·8192 / 64)
+    of arithmetic; copies are hidden.
+    """
+    case, h100 = Case("triton-tutorial", AttentionShape(1, 2, 2, 1024, 1024, 128)), gpus.get("h100-sxm")
+    (kernel,) = triton(case, h100)
+    assert isinstance(kernel, TiledKernel) and not kernel.overlaps
+    cycles = tile_cycles(kernel, case, h100)
+    assert cycles == pytest.approx({"tensor": 1024, "exp": 512, "fma": 716.8, "shared": 0, "l2": 0}, rel=1e-3)
+
+
+@pytest.mark.parametrize(("gpu", "head_dim"), [("h100-sxm", 64), ("a100-sxm-80", 128), ("b200-sxm", 128)])
+def test_triton_overlaps_where_its_ctas_share_an_sm_or_on_other_gpus(gpu: str, head_dim: int) -> None:
+    (kernel,) = triton(Case("triton-tutorial", AttentionShape(1, 2, 2, 1024, 1024, head_dim)), gpus.get(gpu))
+    assert isinstance(kernel, TiledKernel) and kernel.overlaps
+
+
+def test_passes_of_sdpas_math() -> None:
+    """B·H = 2, N = 64, D = 16 in fp16: S has 2·64·64·4 = 32768 bytes, Q and K 2048 elements, pairs are 8192.
+
+    fwd: Q, K and V read in 2 and written in 4 bytes; Q and K scaled in fp32; S written, softmax 2, rows without keys: S
+    compared and its byte written and read, P read and written; P read; O and P read in 4, written in 2 bytes. bwd: P,
+    dP, 2 for rows without keys, 3 for softmax, dS twice; dO cast; dQ and dK scaled; dQ, dK and dV cast. Each product
+    moves two tensors like Q in fp32.
+    """
+    gpu, shape = gpus.get("a100-sxm-80"), AttentionShape(1, 2, 2, 64, 64, 16)
+
+    def nbytes(shape: AttentionShape = shape, **fields: Any) -> float:
+        return sum(kernel.dram_bytes for kernel in torch_math(Case("torch-math", shape, **fields), gpu))
+
+    product = 2 * 4 * 2048
+    casts, scaling, found, last = 3 * 6 * 2048, 2 * 8 * 2048, 3 * 32768 + 2 * 8192, 6 * (2048 + 8192)
+    assert nbytes() == casts + scaling + 4 * 32768 + 2 * product + found + last
+    # fp32 needs no casts; positions before heads, three copies; a mask, a pass that reads and writes S.
+    assert nbytes() - nbytes(dtype="fp32") == casts + last
+    assert nbytes(layout="bshd") - nbytes() == 3 * 8 * 2048
+    assert nbytes(replace(shape, causal=True)) - nbytes() == 2 * 32768
+    assert nbytes(direction="bwd") == 9 * 32768 + 4 * product + 6 * 2048 + scaling + casts
+    # One head of K and V for two of Q: half as much is cast, then repeated.
+    grouped = replace(shape, heads_kv=1)
+    assert nbytes(grouped) - nbytes() == 2 * 4 * (1024 + 2048) - 6 * 2 * 1024
+    products = [kernel for kernel in torch_math(Case("torch-math", shape), gpu) if isinstance(kernel, MemoryPass)]
+    assert [(kernel.name, kernel.tensor_flops) for kernel in products if kernel.fp32] == [
+        ("QK^T", 2 * 8192 * 16),
+        ("PV", 2 * 8192 * 16),
+    ]
+
+
+def test_scores_of_sdpas_math_are_twice_as_large() -> None:
+    """Three of 2^36 scores in fp32 are 768 GiB; in fp16 two of them would be 256 GiB."""
+    case = Case("torch-math", AttentionShape(1, 1, 1, 2**18, 2**18, 64))
+    with pytest.raises(Unsupported, match="would need 768 GiB"):
+        torch_math(case, gpus.get("h100-sxm"))
 
 
 def test_scores_that_do_not_fit_are_refused() -> None:

@@ -130,7 +130,21 @@ def test_constants_of_others_are_named_and_widen_the_interval() -> None:
     assert other.high_ms / other.ms > own.high_ms / own.ms
     turing = predict_time(Case("pytorch-eager", AttentionShape(1, 1, 1, 512, 512, 64)), gpus.get("t4"))
     assert turing.notes[0].startswith("No published time is of turing, nor of t4: constants of")
+    # Nobody published a time of our kernels, so theirs is no narrower than that of all.
+    assert predict_time(Case("flash2", SHAPE), H100).high_ms / predict_time(Case("flash2", SHAPE), H100).ms == (
+        pytest.approx(max(shipped().errors["all"].high, shipped().errors["flash-attn-2"].high))
+    )
     assert predict_time(Case("flash2", SHAPE), H100).notes == ("The constants of flash2 are flash-attn-2's.",)
+
+
+def test_sdpas_math_says_that_it_was_never_fitted_and_runs_on_fp32_lanes() -> None:
+    case = Case("torch-math", SHAPE)
+    made = predict_time(case, H100)
+    assert made.notes == ("Nothing but its GPU's constants was fitted for torch-math.",)
+    assert made.terms_ms["tensor"] == 0 < made.terms_ms["fma"]
+    assert "fp32 lanes" in explain(case, H100, made)
+    # Scores of 64 slices in fp32, forward: two products of 2·64·4096²·128 FLOPs at no more than 66.9 TFLOP/s.
+    assert made.ms > 2 * 2 * 64 * 4096**2 * 128 / 66.9e12 * 1e3
 
 
 def test_constants_can_be_handed_over() -> None:

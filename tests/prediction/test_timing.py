@@ -108,6 +108,14 @@ def test_a_product_of_pytorch() -> None:
     assert kernel_time(product, CASE, H100, BARE, Implementation(2.0, 1.0), 1830).ms == pytest.approx(2.0)
 
 
+def test_a_product_in_fp32() -> None:
+    """66.9 GFLOP at an H100's 66.9 TFLOP/s of fp32 at 1980 MHz: 1 ms; the factor is that of tensor cores."""
+    product = MemoryPass("PV", 0.0, 66.9e9, fp32=True)
+    time = kernel_time(product, CASE, H100, BARE, Implementation(2.0, 1.0), 1980)
+    assert (time.ms, time.pipes_ms["fma"]) == (pytest.approx(1.0), pytest.approx(1.0))
+    assert "tensor" not in time.pipes_ms
+
+
 def test_a_type_without_a_peak_is_refused() -> None:
     with pytest.raises(Unsupported, match="No tensor-core peak of t4"):
         flops_per_clk(gpus.get("t4"), "bf16")

@@ -70,6 +70,11 @@ def test_a_row_of_the_first_papers_tables() -> None:
     assert point.case() == Case("pytorch-eager", shape, layout="bshd", direction="fwd+bwd", features=dropped)
 
 
+def test_pytorchs_attention_takes_heads_before_positions() -> None:
+    layouts = {(point.impl.startswith("torch-"), point.case().layout) for point in points()}
+    assert layouts == {(True, "bhsd"), (False, "bshd")}
+
+
 def test_decode_is_a_forward_pass_of_one_query() -> None:
     point = one(source="TileOPs#2084")
     assert (point.direction, point.shape.seq_q, point.shape.seq_kv) == ("fwd", 1, 1024)
