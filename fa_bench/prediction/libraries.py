@@ -56,6 +56,7 @@ from fa_bench.prediction.kernels import (
     wgmma_forward,
 )
 from fa_bench.prediction.schedule import Grid
+from fa_bench.prediction.splits import joined, split_count, split_forward
 
 _KIB: Final = 1024
 _HOPPER: Final = 9
@@ -72,24 +73,24 @@ _FA1_MOST_COLUMNS: Final = 128
 def flash_attn_2(case: Case, gpu: Gpu) -> list[Kernel]:
     """FlashAttention-2."""
     _needs(case, gpu, (8, 0))
-    kernels: list[Kernel] = []
-    if case.forward:
-        kernels.append(_flash_attn_2_forward(case, gpu))
-    if case.backward:
-        kernels += [_flash_attn_2_backward(case, gpu), *backward_passes(case)]
-    return kernels
+    run = joined(case)
+    parts = split_count(run, gpu)
+    dim = padded_head_dim(case.shape.head_dim)
+    forward = split_forward(run, dim, parts) if parts > 1 else [_flash_attn_2_forward(run, gpu)]
+    return [*(forward if case.forward else ()), *_flash_attn_2_gradients(case, gpu)]
 
 
 def flash_attn_3(case: Case, gpu: Gpu) -> list[Kernel]:
-    """FlashAttention-3, for Hopper alone."""
+    """FlashAttention-3, for Hopper alone; ``flash_attn_func`` splits no keys unless it is asked to."""
     if gpu.compute_capability[0] != _HOPPER:
         raise Unsupported(f"{case.impl} runs on compute capability 9.0 alone, not on {gpu.slug}.")
     _needs(case, gpu, (9, 0))
     dim, masked = max(64, padded_head_dim(case.shape.head_dim)), case.shape.causal or case.shape.windowed
     kernels: list[Kernel] = []
     if case.forward:
-        tile = flash_attn_3_tile(case)
-        kernels.append(wgmma_forward(case, tile.block_m, tile.block_n, tile.dim))
+        run = joined(case)
+        tile = flash_attn_3_tile(run)
+        kernels.append(wgmma_forward(run, tile.block_m, tile.block_n, tile.dim))
     if case.backward:
         rows = {64: (128, 128), 96: (64, 128), 128: (64 if masked else 80, 128), 192: (64, 96), 256: (64, 80)}[dim]
         kernels += [wgmma_backward(case, *rows, dim), *backward_passes(case)]
@@ -111,7 +112,8 @@ def cudnn(case: Case, gpu: Gpu) -> list[Kernel]:
     if major == _BLACKWELL:
         return _tensor_memory(case)
     if major != _HOPPER:
-        return flash_attn_2(case, gpu)
+        forward = [_flash_attn_2_forward(case, gpu)] if case.forward else []
+        return [*forward, *_flash_attn_2_gradients(case, gpu)]
     dim = max(64, padded_head_dim(case.shape.head_dim))
     kernels: list[Kernel] = []
     if case.forward:
@@ -270,6 +272,10 @@ def _flash_attn_2_forward(case: Case, gpu: Gpu) -> TiledKernel:
     given = case.itemsize * dim * (m + 2 * n) + _KIB
     blocks = max(1, min(gpu.smem_per_sm_bytes // given, _WARPS_PER_SM // warps))
     return mma_forward(case, m, n, dim, warps, blocks)
+
+
+def _flash_attn_2_gradients(case: Case, gpu: Gpu) -> list[Kernel]:
+    return [_flash_attn_2_backward(case, gpu), *backward_passes(case)] if case.backward else []
 
 
 def _flash_attn_2_backward(case: Case, gpu: Gpu) -> TiledKernel:
