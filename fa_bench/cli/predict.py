@@ -161,15 +161,19 @@ def _requests(options: Mapping[str, Any], config: str | None) -> Iterator[SweepR
     from dataclasses import replace
 
     from fa_bench.cli.axes import merge_axes, parse_pairs, sweep_request
+    from fa_bench.cli.planning import GPU_TOKENS
 
     seq = options.get("seq")
     if seq is None or "x" not in seq:
         yield from _with_papers_sizes(sweep_request(merge_axes(options, config), "auto", None))
         return
     for queries, keys in parse_pairs(seq):
-        axes = merge_axes({**options, "seq": str(queries)}, config)
-        for request in _with_papers_sizes(sweep_request(axes, "auto", None)):
-            yield replace(request, seqs_kv=(keys,))
+        request = sweep_request(merge_axes({**options, "seq": str(queries)}, config), "auto", None)
+        if not request.batches and request.tokens is None:
+            # By the longer side: a query for each of 16k tokens would have as many caches of keys.
+            request = replace(request, batches=(max(1, GPU_TOKENS // max(queries, keys)),))
+        for sized in _with_papers_sizes(request):
+            yield replace(sized, seqs_kv=(keys,))
 
 
 def _with_papers_sizes(request: SweepRequest) -> Iterator[SweepRequest]:

@@ -22,10 +22,9 @@ from __future__ import annotations
 from typing import Final
 
 from fa_bench.cases import Case
-from fa_bench.errors import Unsupported
 from fa_bench.model.gpu import Gpu
 from fa_bench.prediction.kernels import Kernel, MemoryPass
-from fa_bench.units import format_bytes
+from fa_bench.prediction.memory import demand_memory
 
 _FP32: Final = 4
 #: Passes over a tensor like Q to make Q, K, V and O contiguous, and backward dO, dQ, dK, dV and their sum.
@@ -45,7 +44,7 @@ def pytorch_eager(case: Case, gpu: Gpu) -> list[Kernel]:
     pairs = shape.slices * shape.seq_q * shape.seq_kv
     scores, rows = float(pairs * size), float(shape.slices * max(shape.seq_q, shape.seq_kv) * shape.head_dim * size)
     tensors = 4 if case.backward else 2
-    _fits(gpu, tensors * scores)
+    demand_memory(tensors * scores, gpu)
     flops, dropout = 2.0 * pairs * shape.head_dim, case.features.dropout_p > 0
 
     def product(name: str) -> MemoryPass:
@@ -84,7 +83,7 @@ def torch_math(case: Case, gpu: Gpu) -> list[Kernel]:
     queries = float(shape.slices * shape.seq_q * shape.head_dim)
     repeated = float(shape.slices * shape.seq_kv * shape.head_dim)
     given = repeated * shape.heads_kv / shape.heads_q
-    _fits(gpu, (4 if case.backward else 3) * scores)
+    demand_memory((4 if case.backward else 3) * scores, gpu)
     half, grouped, dropout = narrow < _FP32, shape.heads_kv < shape.heads_q, case.features.dropout_p > 0
     cast = float(narrow + _FP32 if half else 0)
 
@@ -117,9 +116,3 @@ def torch_math(case: Case, gpu: Gpu) -> list[Kernel]:
         gradients = 2 * _FP32 * (queries + repeated) + sums + cast * (queries + 2 * given)
         kernels.append(MemoryPass("scaling and casts, backward", gradients))
     return kernels
-
-
-def _fits(gpu: Gpu, needed: float) -> None:
-    if needed > gpu.mem_bytes:
-        need, have = format_bytes(int(needed)), format_bytes(gpu.mem_bytes)
-        raise Unsupported(f"S, P and their gradients would need {need}, and {gpu.slug} has {have}.")

@@ -24,8 +24,8 @@ from fa_bench.model.gpu import Gpu
 from fa_bench.model.occupancy import occupancy
 from fa_bench.prediction.counts import Counted, counted_kernels
 from fa_bench.prediction.kernels import Kernel, MemoryPass, TiledKernel, backward_lengths, forward_lengths
+from fa_bench.prediction.memory import demand_memory
 from fa_bench.prediction.schedule import Grid
-from fa_bench.units import format_bytes
 
 _WAVEFRONT_BYTES: Final = 128
 
@@ -67,9 +67,7 @@ def our_kernels(case: Case, gpu: Gpu) -> list[Kernel]:
         raise Unsupported(f"Nothing was counted of {case.impl} {case.tile} in {case.dtype}.")
     work, traffic, program = algorithm.work(case), algorithm.traffic(case), algorithm.program(case)
     assert work is not None and traffic is not None
-    if program.nbytes > gpu.mem_bytes:
-        need, have = format_bytes(program.nbytes), format_bytes(gpu.mem_bytes)
-        raise Unsupported(f"Its tensors would need {need}, and {gpu.slug} has {have}.")
+    demand_memory(program.nbytes, gpu)
     dram = bytes_per_kernel(dram_traffic(program, traffic, gpu))
     asked = bytes_per_kernel(traffic)
     flops: defaultdict[str, int] = defaultdict(int)

@@ -8,6 +8,7 @@ from typing import Final
 
 from fa_bench.cases import Case
 from fa_bench.errors import Unsupported
+from fa_bench.model.compulsory import compulsory_read_bytes, compulsory_write_bytes
 from fa_bench.model.flops import nominal
 from fa_bench.model.gpu import Gpu
 from fa_bench.prediction import constants as fitted
@@ -16,6 +17,7 @@ from fa_bench.prediction.advice import advice_for
 from fa_bench.prediction.constants import Constants, Implementation
 from fa_bench.prediction.eager import pytorch_eager, torch_math
 from fa_bench.prediction.kernels import Kernel, TiledKernel
+from fa_bench.prediction.memory import demand_memory
 from fa_bench.prediction.ours import our_kernels
 from fa_bench.prediction.result import TimePrediction
 from fa_bench.prediction.timing import Pipe, kernel_time
@@ -76,10 +78,11 @@ def predict_time(
     Raises
     ------
     Unsupported
-        If there is no model for it.
+        If there is no model for it, or if its tensors don't fit in the GPU's memory.
     """
     known = fitted.shipped() if constants is None else constants
     _check(case)
+    demand_memory(compulsory_read_bytes(case) + compulsory_write_bytes(case), gpu)
     kernels = BUILDERS[case.impl](case, gpu)
     generation, generation_of = known.generation(gpu)
     implementation, implementation_of = _implementation(case.impl, gpu, known)

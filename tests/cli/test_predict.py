@@ -92,8 +92,19 @@ def test_queries_and_keys_may_differ(cli: Callable) -> None:
     ran = cli("predict", "--seq", "4kx8k,2k", "--impl", "flash-attn-2", "--format", "csv")
     assert [(row["seq_q"], row["seq_kv"]) for row in rows(ran.out)] == [("4096", "8192"), ("2048", "2048")]
     times = [float(row["time_ms"]) for row in rows(ran.out)]
-    # 16k tokens of queries each, on four times as many keys.
-    assert times[0] / times[1] == pytest.approx(4, rel=0.1)
+    # 16k tokens of the longer side each: 2 sequences of 4k x 8k pairs, and 8 of 2k x 2k.
+    assert [row["batch"] for row in rows(ran.out)] == ["2", "8"]
+    assert times[0] / times[1] == pytest.approx(2, rel=0.1)
+
+
+def test_what_does_not_fit_in_memory_has_a_reason_and_no_time(cli: Callable) -> None:
+    ran = cli("predict", "--seq", "1x32k", "--batch", "8k", "--impl", "flash-attn-2", "--format", "csv")
+    (row,) = rows(ran.out)
+    # K and V: 2 x 8k x 32 heads x 32k x 64 x 2 B.
+    assert (row["time_ms"], row["status_reason"]) == (
+        "",
+        "Its tensors would need 2.00 TiB, and a100-sxm-80 has 80 GiB.",
+    )
 
 
 def test_an_implementation_may_have_its_published_name(cli: Callable) -> None:
