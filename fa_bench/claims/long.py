@@ -8,6 +8,7 @@ from typing import Final
 from fa_bench.cases import AttentionShape, Case
 from fa_bench.claims.cases import Known, a100, known
 from fa_bench.claims.result import Check, Figure, Judgement, judged
+from fa_bench.errors import Unsupported
 from fa_bench.model import gpus
 from fa_bench.model.dram import bytes_per_kernel, dram_traffic
 from fa_bench.model.gpu import Gpu
@@ -22,12 +23,16 @@ HEADS: Final = (1, 32)
 LARGER: Final = "h200-sxm"
 
 
-def _predicted(name: str, impl: str, seq: int, gpu: Gpu) -> Figure:
-    """A predicted time of one head, with its interval."""
+def _predicted(name: str, impl: str, seq: int, gpu: Gpu) -> tuple[Figure, ...]:
+    """A predicted time of one head, with its interval; nothing where its tensors don't fit."""
     shape = AttentionShape(1, 1, 1, seq, seq, HEAD_DIM)
-    time = predict_time(Case(impl, shape, layout="bshd"), gpu)
+    try:
+        time = predict_time(Case(impl, shape, layout="bshd"), gpu)
+    except Unsupported:
+        return ()
     within = f"{format_ms(time.low_ms)} … {format_ms(time.high_ms)}"
-    return Figure(name, time.ms, "ms", f"predicted, {impl}, one head, forward, {gpu.slug}, {within}, {time.limiter}")
+    how = f"predicted, {impl}, one head, forward, {gpu.slug}, {within}, {time.limiter}"
+    return (Figure(name, time.ms, "ms", how),)
 
 
 def _least_ms(case: Known, gpu: Gpu) -> float:
@@ -66,7 +71,7 @@ def too_long(lengths: Sequence[int] = LENGTHS) -> Judgement:
             Figure(f"extra_{power}", one.extra_bytes, "bytes", f"log-sum-exp, one head, N = {format_int(seq)}"),
             Figure(f"time_{power}", _least_ms(one, gpu), "ms", f"roofline, one head, forward, {gpu.slug}"),
             Figure(f"time_{power}_h200", _least_ms(one, larger), "ms", f"roofline, one head, forward, {larger.slug}"),
-            _predicted(f"predicted_{power}", "flash-attn-2", seq, gpu),
-            _predicted(f"predicted_{power}_h200", "flash-attn-3", seq, larger),
+            *_predicted(f"predicted_{power}", "flash-attn-2", seq, gpu),
+            *_predicted(f"predicted_{power}_h200", "flash-attn-3", seq, larger),
         ]
     return judged(checks, *more)
