@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +22,10 @@ from fa_bench.compiler import compile_kernel, kernels_dir
 # The same examples in every run: what fails then fails because of a change, and not of a draw.
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
+
+# A shell starts what is behind an & with SIGINT ignored, and what tests start and then interrupt would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FAKE = Path(__file__).with_name("fake_ncu.py")
 
