@@ -20,13 +20,13 @@ from fa_bench.algorithms.slices import over_slices, row_vector_sectors, tensor_s
 from fa_bench.algorithms.tensors import (
     ELEMENT_DEFINES,
     dropout_arguments,
+    feature_defines,
     feature_tensors,
     padded_head_dim,
     qkvo,
     row_vector,
     stride_arguments,
     window_arguments,
-    window_defines,
 )
 from fa_bench.algorithms.tiles import (
     CHUNK_BYTES,
@@ -132,13 +132,7 @@ class Fused:
             "DIM_V": plan.dim_v,
             "STAGES": tile.stages,
             "NUM_WARPS": tile.num_warps,
-            "CAUSAL": int(shape.causal),
-            **window_defines(shape),
-            "SOFTCAP": int(features.softcap > 0),
-            "BIAS": int(features.bias),
-            "ALIBI": int(features.alibi),
-            "SINKS": int(features.sinks),
-            "DROPOUT": int(features.dropout_p > 0),
+            **feature_defines(case),
             "VARLEN": int(shape.seqlens is not None),
         }
         there = {buffer.name: buffer for buffer in extra}

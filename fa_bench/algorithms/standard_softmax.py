@@ -15,9 +15,9 @@ from fa_bench.algorithms.standard_plan import ROW_WARPS, Plan, spec
 from fa_bench.algorithms.tensors import (
     ELEMENT_DEFINES,
     dropout_arguments,
+    feature_defines,
     feature_tensors,
     window_arguments,
-    window_defines,
 )
 from fa_bench.algorithms.tiles import CHUNK_BYTES, WARP_SIZE
 from fa_bench.cases import Case, Features
@@ -51,15 +51,7 @@ def launch(plan: Plan) -> Launch:
     args: tuple[str | Scalar, ...] = ("S", "P", "LSE", *lengths)
     if fused(case):
         stem = "softmax_fused"
-        defines |= {
-            "CAUSAL": int(shape.causal),
-            **window_defines(shape),
-            "SOFTCAP": int(features.softcap > 0),
-            "BIAS": int(features.bias),
-            "ALIBI": int(features.alibi),
-            "SINKS": int(features.sinks),
-            "DROPOUT": int(features.dropout_p > 0),
-        }
+        defines |= feature_defines(case)
         there = {buffer.name: buffer for buffer in feature_tensors(case)}
         bias_strides = there["bias"].strides[1:3] if "bias" in there else (0, 0)
         args = (

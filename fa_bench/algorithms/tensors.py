@@ -80,6 +80,20 @@ def window_defines(shape: AttentionShape) -> dict[str, int]:
     }
 
 
+def feature_defines(case: Case) -> dict[str, int]:
+    """Mask and features that forward kernels are compiled for, 1 where a case asks for one."""
+    features = case.features
+    return {
+        "CAUSAL": int(case.shape.causal),
+        **window_defines(case.shape),
+        "SOFTCAP": int(features.softcap > 0),
+        "BIAS": int(features.bias),
+        "ALIBI": int(features.alibi),
+        "SINKS": int(features.sinks),
+        "DROPOUT": int(features.dropout_p > 0),
+    }
+
+
 def window_arguments(shape: AttentionShape) -> tuple[Scalar, ...]:
     """Keys to the left and to the right of the diagonal that a query sees.
 
