@@ -24,11 +24,15 @@ from fa_bench.algorithms.tensors import padded_head_dim, qkvo, row_vector
 from fa_bench.algorithms.tiles import WARP_SIZE, Access, StreamPlan, covering_power
 from fa_bench.cases import Case, Tile
 from fa_bench.model.gpu import Gpu
+from fa_bench.sizes import ceil_div
 
 #: Rows of LSE that a store covers: an accumulator of an mma gives a warp eight consecutive rows at a time.
 _LSE_ROWS: Final = 8
 #: Lanes that share a row of an accumulator.
 _ROW_LANES: Final = 4
+#: Rows of Q of FlashAttention-2's kernel that splits K and V, and CTAs of it that an SM is taken to hold.
+SPLIT_BLOCK_M: Final = 64
+SPLIT_CTAS_PER_SM: Final = 2
 
 
 #: A warp's copy of 16 bytes per lane, of rows in pieces of 64 columns or of 32.
@@ -117,7 +121,9 @@ def library_tile(case: Case, gpu: Gpu) -> LibraryTile | None:
     # PyTorch's copy of FlashAttention-2 still has kernels for 160 and 224 columns, with tiles of their own.
     if case.impl == "torch-flash" and _between_sizes(case.shape.head_dim):
         return None
-    return None if _splits(case, gpu) else flash_attn_2_tile(case, gpu)
+    # A single query of grouped heads is run as rows of one head.
+    joins = case.shape.seq_q == 1 and case.shape.group > 1
+    return None if joins or may_split_keys(case, gpu) else flash_attn_2_tile(case, gpu)
 
 
 def library_model(case: Case, gpu: Gpu) -> LibraryModel | None:
@@ -253,16 +259,22 @@ def _has_blind_tile(case: Case) -> bool:
     return case.shape.causal and -case.shape.diagonal >= 64
 
 
-def _splits(case: Case, gpu: Gpu) -> bool:
-    """Whether FlashAttention-2 may split K and V, or join heads.
+def split_block_n(head_dim: int) -> int:
+    """Keys per tile of FlashAttention-2's kernel that splits them (``run_mha_fwd_splitkv_dispatch``)."""
+    return 256 if head_dim <= 64 else 128 if head_dim <= 128 else 64
+
+
+def split_grid(case: Case, gpu: Gpu) -> tuple[int, int]:
+    """CTAs of FlashAttention-2's kernel that splits K and V, before it does, and the places that it counts for them."""
+    return case.shape.slices * ceil_div(case.shape.seq_q, SPLIT_BLOCK_M), SPLIT_CTAS_PER_SM * gpu.sm_count
+
+
+def may_split_keys(case: Case, gpu: Gpu) -> bool:
+    """Whether FlashAttention-2 may split K and V.
 
     Source: ``num_splits_heuristic`` and ``set_params_splitkv`` of ``csrc/flash_attn/flash_api.cpp``, flash-attn 2.8.3:
-    never with CTAs of 64 rows for at least four fifths of two per SM (earlier: of one per SM), nor with a single tile
-    of K. Below that it depends; then this says yes.
+    never with CTAs for at least four fifths of two per SM (earlier: of one per SM), nor with a single tile of K. Below
+    that it depends; then this says yes.
     """
-    shape = case.shape
-    if shape.seq_q == 1 and shape.group > 1:
-        return True
-    block_n = 256 if shape.head_dim <= 64 else 128 if shape.head_dim <= 128 else 64
-    ctas = shape.slices * -(-shape.seq_q // 64)
-    return shape.seq_kv > block_n and ctas < 0.8 * 2 * gpu.sm_count
+    ctas, places = split_grid(case, gpu)
+    return case.shape.seq_kv > split_block_n(case.shape.head_dim) and ctas < 0.8 * places

@@ -12,19 +12,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from fa_bench.algorithms.library_flash import (
+    SPLIT_BLOCK_M,
+    SPLIT_CTAS_PER_SM,
+    may_split_keys,
+    split_block_n,
+    split_grid,
+)
 from fa_bench.cases import AttentionShape, Case
 from fa_bench.model.gpu import Gpu
 from fa_bench.prediction.kernels import Kernel, MemoryPass, mma_forward, tensor_bytes
 from fa_bench.prediction.schedule import Grid
 from fa_bench.sizes import ceil_div
 
-_BLOCK_M: Final = 64
 _WARPS: Final = 4
-#: CTAs of four warps that an SM is taken to hold.
-_CTAS_PER_SM: Final = 2
 _MOST_SPLITS: Final = 128
-#: Share of the places for CTAs from which on keys aren't split, and share of the best use of them that is enough.
-_FULL: Final = 0.8
+#: Share of the best use of the places for CTAs that is enough.
 _GOOD: Final = 0.85
 
 
@@ -60,10 +63,10 @@ def split_count(case: Case, gpu: Gpu) -> int:
     3
     """
     shape = case.shape
-    blocks = ceil_div(shape.seq_kv, _block_n(shape.head_dim))
-    ctas, places = shape.slices * ceil_div(shape.seq_q, _BLOCK_M), _CTAS_PER_SM * gpu.sm_count
-    if ctas >= _FULL * places:
+    if not may_split_keys(case, gpu):
         return 1
+    blocks = ceil_div(shape.seq_kv, split_block_n(shape.head_dim))
+    ctas, places = split_grid(case, gpu)
     used = {}
     for parts in range(1, min(_MOST_SPLITS, places, blocks) + 1):
         # With as many blocks a part as before there is a part without any.
@@ -87,7 +90,7 @@ def split_forward(case: Case, dim: int, parts: int) -> list[Kernel]:
         Of the keys, at least 2.
     """
     shape = case.shape
-    main = mma_forward(case, _BLOCK_M, _block_n(shape.head_dim), dim, _WARPS, _CTAS_PER_SM)
+    main = mma_forward(case, SPLIT_BLOCK_M, split_block_n(shape.head_dim), dim, _WARPS, SPLIT_CTAS_PER_SM)
     lengths = tuple(ceil_div(tiles, parts) for tiles in main.grid.lengths for _ in range(parts))
     output, _ = tensor_bytes(case)
     partial = 4.0 * parts * shape.slices * shape.seq_q * (shape.head_dim + 1)
@@ -95,7 +98,3 @@ def split_forward(case: Case, dim: int, parts: int) -> list[Kernel]:
         replace(main, grid=Grid(lengths, shape.slices), dram_bytes=main.dram_bytes - output + partial),
         MemoryPass("combine", partial + output),
     ]
-
-
-def _block_n(head_dim: int) -> int:
-    return 256 if head_dim <= 64 else 128 if head_dim <= 128 else 64
