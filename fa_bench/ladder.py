@@ -14,7 +14,7 @@ from fa_bench.algorithms.base import Program, TensorBytes
 from fa_bench.algorithms.ladder import RUNGS, Figure
 from fa_bench.backends.base import Verification
 from fa_bench.backends.checking import sanitizer
-from fa_bench.backends.programs import POISON, fitting_arguments, put_inputs, verified
+from fa_bench.backends.programs import fitting_arguments, placed, verified
 from fa_bench.cases import Case
 from fa_bench.compiler import compile_kernel, kernels_dir
 from fa_bench.model.gpu import Gpu
@@ -174,10 +174,7 @@ def run(step: Step, case: Case, gpu: Gpu, *, checks: bool = False, jobs: int = 1
     kernel = ptx.load(compiled.ptx).kernel(compiled.entry)
     inputs = reference.make_inputs(case)
     memory = ptx.Memory()
-    raw = {buffer.name: memory.allocate(buffer.name, buffer.nbytes) for buffer in program.buffers}
-    for content in raw.values():
-        content.fill(POISON)
-    put_inputs(program, raw, inputs)
+    raw = placed(program, inputs, memory.allocate)
     shadow = sanitizer(ptx, program) if checks else None
     counters = ptx.launch(
         kernel,

@@ -70,6 +70,17 @@ def put_inputs(program: Program, raw: Mapping[str, Bytes], inputs: Mapping[str, 
             tensor_view(buffer, raw[buffer.name])[...] = inputs[buffer.name].reshape(buffer.shape)
 
 
+def placed(
+    program: Program, inputs: Mapping[str, NDArray[Any]], allocate: Callable[[str, int], Bytes]
+) -> dict[str, Bytes]:
+    """Raw bytes of all buffers of a program, from ``allocate(name, nbytes)``: its inputs, and poison elsewhere."""
+    raw = {buffer.name: allocate(buffer.name, buffer.nbytes) for buffer in program.buffers}
+    for content in raw.values():
+        content.fill(POISON)
+    put_inputs(program, raw, inputs)
+    return raw
+
+
 def filled(buffer: Buffer, values: NDArray[Any]) -> Bytes:
     """Raw bytes of ``buffer`` holding ``values`` (logical order); what lies between rows is poison."""
     raw: Bytes = np.full(buffer.nbytes, POISON, dtype=np.uint8)

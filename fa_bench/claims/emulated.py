@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fa_bench import algorithms, reference
 from fa_bench.algorithms.base import Program, TensorBytes
-from fa_bench.backends.programs import POISON, fitting_arguments, output, put_inputs, verified
+from fa_bench.backends.programs import fitting_arguments, output, placed, verified
 from fa_bench.cases import Case
 from fa_bench.claims.cases import a100
 from fa_bench.compiler import compile_kernel
@@ -69,10 +69,7 @@ def run_program(case: Case, program: Program, inputs: Mapping[str, NDArray[Any]]
     except DeviceUnavailable:
         return None
     memory = ptx.Memory()
-    raw = {buffer.name: memory.allocate(buffer.name, buffer.nbytes) for buffer in program.buffers}
-    for content in raw.values():
-        content.fill(POISON)
-    put_inputs(program, raw, inputs)
+    raw = placed(program, inputs, memory.allocate)
     traffic: list[TensorBytes] = []
     instructions: dict[str, int] = {}
     wavefronts = 0
